@@ -1,0 +1,1 @@
+"""Apache Kafka in and out: our own Bytewax source and sink, topics, dead letters."""

@@ -1,0 +1,57 @@
+"""Every metric, declared once. ``docs/metrics.md`` mirrors it; a test compares them."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+__all__ = [
+    "ANSWERS_RECORDED_HITS",
+    "DEAD_LETTERS",
+    "DUPLICATES",
+    "EVENTS_DECODED",
+    "LLM_CALLS",
+    "LLM_TOKENS",
+    "OUTCOMES",
+    "RECALLABLE_SECONDS",
+    "RECALL_DEGRADED",
+    "RECALL_SECONDS",
+    "STAGE_IN_FLIGHT",
+    "STAGE_PENDING",
+    "STAGE_RETRIES",
+    "STORE_SECONDS",
+    "WINDOW_EVENTS",
+]
+
+EVENTS_DECODED = Counter("sediment_events_decoded", "L0 events accepted at the edge", ["type"])
+DUPLICATES = Counter("sediment_events_duplicate", "Events dropped because their id was seen")
+WINDOW_EVENTS = Histogram(
+    "sediment_window_events",
+    "Events in a closed window",
+    ["closed_by"],
+    buckets=(1, 2, 5, 10, 20, 50, 100, 200),
+)
+STAGE_PENDING = Gauge("sediment_stage_pending", "Items waiting in a stage", ["stage"])
+STAGE_IN_FLIGHT = Gauge("sediment_stage_in_flight", "Calls in flight in a stage", ["stage"])
+STAGE_RETRIES = Counter(
+    "sediment_stage_retries", "Calls that failed and will be tried again", ["stage", "reason"]
+)
+DEAD_LETTERS = Counter("sediment_dead_letters", "Dead letters written", ["stage", "reason"])
+OUTCOMES = Counter("sediment_outcomes", "Outcomes written", ["stage", "result"])
+LLM_CALLS = Counter("sediment_llm_calls", "Chat calls that were sent", ["model", "result"])
+LLM_TOKENS = Counter("sediment_llm_tokens", "Tokens of chat calls", ["model", "kind"])
+ANSWERS_RECORDED_HITS = Counter(
+    "sediment_answers_recorded_hits", "Chat calls answered from the journal"
+)
+STORE_SECONDS = Histogram(
+    "sediment_store_seconds", "Time of one store call", ["operation"]
+)  # fmt: skip
+RECALLABLE_SECONDS = Histogram(
+    "sediment_recallable_seconds",
+    "From the log's time of an event to when it can be recalled",
+    ["layer"],
+    buckets=(0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 900),
+)
+RECALL_SECONDS = Histogram("sediment_recall_seconds", "Time of one recall", ["step"])
+RECALL_DEGRADED = Counter(
+    "sediment_recall_degraded", "Recalls answered without one of their parts", ["reason"]
+)

@@ -1,0 +1,229 @@
+"""Every setting, declared once: name, default, meaning. ``docs/configuration.md`` mirrors it.
+
+A setting comes, in this order, from the command line, the environment (``SEDIMENT_`` and its
+name in capitals), the file named by ``SEDIMENT_CONFIG`` (TOML), its default here.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from stores.errors import SettingsError
+from stores.ids import scope_key
+
+__all__ = ["SCOPE_FIELDS", "ScopeField", "Settings", "load_settings"]
+
+ScopeField = Literal["tenant", "team", "agent", "user"]
+SCOPE_FIELDS: tuple[ScopeField, ...] = ("tenant", "team", "agent", "user")
+
+
+class Settings(BaseSettings):
+    """Sediment's effective settings. Frozen; pass it, never read the environment elsewhere."""
+
+    model_config = SettingsConfigDict(env_prefix="SEDIMENT_", frozen=True, extra="forbid")
+
+    # Where things are
+    data_dir: Path = Field(
+        default=Path(".sediment"), description="Folder of the embedded log, stores and snapshots."
+    )
+    brokers: str = Field(
+        default="", description="Kafka bootstrap servers; empty means the embedded file log."
+    )
+    kafka: dict[str, str] = Field(
+        default_factory=dict,
+        description="Further librdkafka properties, as JSON (security, TLS, client ids).",
+    )
+    topic_prefix: str = Field(default="sediment", description="What every topic name begins with.")
+    topic_partitions: int = Field(
+        default=4, ge=1, description="Partitions of topics that `sediment topics create` makes."
+    )
+    consumer_group: str = Field(
+        default="sediment",
+        description="Consumer group that offsets are also committed to, for lag tools.",
+    )
+    milvus_uri: str = Field(
+        default="", description="Milvus server; empty means milvus-lite in the data folder."
+    )
+    milvus_token: SecretStr = Field(default=SecretStr(""), description="Milvus `user:password`.")
+    collection_prefix: str = Field(
+        default="sediment", description="What every Milvus collection name begins with."
+    )
+    analyzer: Literal["standard", "jieba"] = Field(
+        default="jieba",
+        description="Tokenizer of keyword search, fixed when a collection is made: `jieba` finds "
+        "Chinese and English, `standard` only languages that put spaces between words.",
+    )
+    redis_url: str = Field(
+        default="", description="Redis for recorded answers; empty keeps them in the data folder."
+    )
+
+    # Scope
+    scope_fields: tuple[ScopeField, ...] = Field(
+        default=("tenant", "agent", "user"),
+        description="Which ids together own a memory, in order, as a JSON list.",
+    )
+
+    # Windows
+    window_user_turns: int = Field(
+        default=5, ge=1, description="User messages after which a session's window closes."
+    )
+    window_warmup: bool = Field(
+        default=False, description="Close a new session's first windows at 1, 2, 4 user messages."
+    )
+    window_gap_s: float = Field(
+        default=600.0, gt=0, description="Seconds of silence, in event time, that close a window."
+    )
+    window_max_tokens: int = Field(
+        default=6000, ge=100, description="Tokens of text at which a window closes."
+    )
+    window_background: int = Field(
+        default=5, ge=0, description="Earlier messages of the session shown as context."
+    )
+    dedup_ids: int = Field(
+        default=100_000,
+        ge=1,
+        description="Event ids remembered per scope, newest first, to drop repeated events.",
+    )
+
+    # Stages
+    concurrency: int = Field(
+        default=60, ge=1, description="Calls in flight at once, per process and stage."
+    )
+    pending_cap: int = Field(
+        default=2000,
+        ge=1,
+        description="Items waiting in stages, per process, at which reading pauses.",
+    )
+    halt_dead_letter_rate: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description="Share of the last 100 items that may fail for good before the flow stops.",
+    )
+    snapshot_interval_s: float = Field(
+        default=2.0, gt=0, description="Seconds between recovery snapshots."
+    )
+
+    # Model
+    llm_base_url: str = Field(
+        default="",
+        description="OpenAI-compatible endpoint; empty means the rule-based extractor.",
+    )
+    llm_api_key: SecretStr = Field(default=SecretStr(""), description="Key of the endpoint.")
+    llm_model: str = Field(default="gpt-4o-mini", description="Chat model that extracts.")
+    llm_timeout_s: float = Field(default=180.0, gt=0, description="Time limit of one chat call.")
+    llm_max_tokens: int = Field(default=4096, ge=1, description="Answer tokens of one chat call.")
+
+    # Embeddings
+    embeddings_base_url: str = Field(
+        default="", description="OpenAI-compatible endpoint; empty means the bundled model."
+    )
+    embeddings_api_key: SecretStr = Field(default=SecretStr(""), description="Its key.")
+    embeddings_model: str = Field(
+        default="text-embedding-3-small", description="Model asked of that endpoint."
+    )
+    embeddings_dimension: int = Field(
+        default=1536, ge=2, description="Length of that endpoint's vectors."
+    )
+    embeddings_batch: int = Field(
+        default=64, ge=1, description="Texts embedded and written in one call."
+    )
+
+    # Recall
+    recall_limit: int = Field(default=10, ge=1, le=100, description="Items at most.")
+    recall_timeout_s: float = Field(
+        default=5.0, gt=0, description="After this a recall answers with what it has."
+    )
+    max_chars_per_memory: int = Field(default=800, ge=40, description="Characters of one item.")
+    max_total_recall_chars: int = Field(default=3000, ge=40, description="Characters of all.")
+    budget_tokens: int = Field(default=1000, ge=1, description="Tokens of all items together.")
+
+    # Query service
+    host: str = Field(default="127.0.0.1", description="Address the query service binds to.")
+    port: int = Field(default=8080, ge=0, le=65535, description="Port of the query service.")
+    api_keys_file: Path | None = Field(
+        default=None,
+        description="JSON file of hashed API keys and their scopes; needed off loopback.",
+    )
+
+    @field_validator("scope_fields")
+    @classmethod
+    def _scope_fields_are_distinct(cls, value: tuple[ScopeField, ...]) -> tuple[ScopeField, ...]:
+        if not value or len(set(value)) != len(value):
+            message = f"name each of {', '.join(SCOPE_FIELDS)} at most once, and at least one"
+            raise ValueError(message)
+        return value
+
+    @model_validator(mode="after")
+    def _tenant_is_in_the_scope(self) -> Settings:
+        if "tenant" not in self.scope_fields:
+            message = "scope_fields: `tenant` must be one of them; tenants never share a memory"
+            raise ValueError(message)
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Put the TOML file, when one is named, behind the environment."""
+        sources: list[PydanticBaseSettingsSource] = [init_settings, env_settings]
+        path = os.environ.get("SEDIMENT_CONFIG")
+        if path:
+            if not Path(path).is_file():
+                message = f"SEDIMENT_CONFIG names {path}, which is not a file"
+                raise SettingsError(message)
+            sources.append(TomlConfigSettingsSource(settings_cls, toml_file=path))
+        return tuple(sources)
+
+    @property
+    def embedded(self) -> bool:
+        """True when the log is the file log in the data folder."""
+        return not self.brokers
+
+    def topic(self, name: str) -> str:
+        """Give a topic its full name: ``l0.events`` is ``sediment.l0.events``."""
+        return f"{self.topic_prefix}.{name}"
+
+    def scope_of(self, *, tenant: str, agent: str = "", user: str = "", team: str = "") -> str:
+        """Build the scope key from ids; an id that the scope needs and lacks is an error."""
+        given = {"tenant": tenant, "team": team, "agent": agent, "user": user}
+        missing = [name for name in self.scope_fields if not given[name]]
+        if missing:
+            message = (
+                f"the scope needs {', '.join(missing)}: "
+                f"a memory belongs to {', '.join(self.scope_fields)} together"
+            )
+            raise SettingsError(message)
+        return scope_key(given[name] for name in self.scope_fields)
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the settings; ``overrides`` (from the command line) win, ``None`` means not given.
+
+    Raises :class:`~stores.errors.SettingsError` listing every setting that is wrong at once.
+    """
+    try:
+        return Settings(**{name: value for name, value in overrides.items() if value is not None})
+    except ValidationError as error:
+        lines = []
+        for problem in error.errors():
+            name = str(problem["loc"][0]) if problem["loc"] else ""
+            variable = f"SEDIMENT_{name.upper()}: " if name else ""
+            lines.append(f"{variable}{problem['msg']}")
+        message = "settings: " + "; ".join(lines)
+        raise SettingsError(message) from None

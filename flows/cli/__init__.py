@@ -1,0 +1,1 @@
+"""The ``sediment`` command: one file per verb, wiring flows, connectors and stores."""

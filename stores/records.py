@@ -276,7 +276,10 @@ class SceneJob(_Contract):
 
 @dataclass(frozen=True, slots=True)
 class SourcedEvent:
-    """A decoded event, its scope and where it came from.
+    """A decoded event, its scope and the record it came from.
+
+    The record is kept for the dead letter, which must carry the original bytes; a pickle
+    (a recovery snapshot) holds only those and decodes them again.
 
     :arg occurred_at: the event's own time in UTC, or the log's when the own one was refused.
     :arg clock_ahead: the producer's date lay too far ahead of the log's and was replaced.
@@ -284,9 +287,24 @@ class SourcedEvent:
 
     scope: str
     event: L0Event
-    position: Position
+    record: LogRecord
     occurred_at: datetime
     clock_ahead: bool = False
+
+    @property
+    def position(self) -> Position:
+        """Where the event stands in its log."""
+        return self.record.position
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_sourced, (self.scope, self.record, self.occurred_at, self.clock_ahead))
+
+
+def _sourced(
+    scope: str, record: LogRecord, occurred_at: datetime, clock_ahead: bool
+) -> SourcedEvent:
+    event = L0Event.model_validate_json(record.value or b"")
+    return SourcedEvent(scope, event, record, occurred_at, clock_ahead)
 
 
 ClosedBy = Literal["turns", "gap", "session_end", "size", "idle", "end_of_input"]

@@ -11,6 +11,7 @@ __all__ = [
     "EVENTS_DECODED",
     "LLM_CALLS",
     "LLM_TOKENS",
+    "LOG_OFFSET_RESETS",
     "OUTCOMES",
     "RECALLABLE_SECONDS",
     "RECALL_DEGRADED",
@@ -54,4 +55,9 @@ RECALLABLE_SECONDS = Histogram(
 RECALL_SECONDS = Histogram("sediment_recall_seconds", "Time of one recall", ["step"])
 RECALL_DEGRADED = Counter(
     "sediment_recall_degraded", "Recalls answered without one of their parts", ["reason"]
+)
+LOG_OFFSET_RESETS = Counter(
+    "sediment_log_offset_resets",
+    "Times a partition was read from its beginning because the wanted offset was gone",
+    ["topic"],
 )

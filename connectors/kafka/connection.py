@@ -1,0 +1,129 @@
+"""How Sediment talks to Kafka: the librdkafka properties of each kind of client, in one place."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from connectors.log import MAX_RECORD_BYTES
+from stores.errors import SedimentError, ServiceUnavailable, SettingsError
+
+__all__ = ["KafkaConnection", "kafka_error", "topic_partitions", "unavailable"]
+
+logger = logging.getLogger(__name__)
+
+_FRAMING_BYTES = 64 * 1024  # record and batch overhead around a record of the largest size
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaConnection:
+    """A Kafka cluster and how to reach it.
+
+    :arg brokers: bootstrap servers, ``host:port`` joined by commas.
+    :arg properties: further librdkafka properties (security, TLS, client ids). They win over
+        our defaults, but not over those that our promises rest on.
+    :arg request_timeout_s: time limit of a blocking question to the brokers. One is asked only
+        when something is opened, never while records flow.
+    """
+
+    brokers: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+    request_timeout_s: float = 15.0
+
+    def admin(self) -> AdminClient:
+        """Give an admin client. Keep it until its futures are done: they die with it."""
+        return AdminClient(self._with({}, {}))
+
+    def consumer(self, group: str) -> dict[str, Any]:
+        """Give the properties of a consumer of one assigned partition.
+
+        Its memory is bounded: librdkafka reads ahead 16 MiB at most, whether or not the
+        dataflow takes anything.
+        """
+        defaults = {
+            "queued.max.messages.kbytes": 16 * 1024,
+            "fetch.queue.backoff.ms": 10,
+        }
+        promised = {
+            "group.id": group,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,  # the end can be a transaction marker, not a record
+            "auto.offset.reset": "error",  # we say it aloud and count it
+            "allow.auto.create.topics": False,
+        }
+        return self._with(defaults, promised)
+
+    def producer(self) -> dict[str, Any]:
+        """Give the properties of an idempotent producer.
+
+        It splits keys as Kafka's Java producer does. A record that is not acknowledged within
+        a minute is an error.
+        """
+        defaults = {
+            "compression.type": "lz4",
+            "linger.ms": 5,
+            "message.timeout.ms": 60_000,
+            "queue.buffering.max.kbytes": 64 * 1024,
+        }
+        promised = {
+            "enable.idempotence": True,
+            "acks": "all",
+            "partitioner": "murmur2_random",
+            "message.max.bytes": MAX_RECORD_BYTES + _FRAMING_BYTES,
+        }
+        return self._with(defaults, promised)
+
+    def _with(self, defaults: dict[str, Any], promised: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "reconnect.backoff.max.ms": 2000,
+            "error_cb": _log_error,
+            "logger": logger,
+            **defaults,
+            **self.properties,
+            "bootstrap.servers": self.brokers,
+            **promised,
+        }
+
+
+def _log_error(error: KafkaError) -> None:
+    """Log what librdkafka does not log itself; it keeps trying. Fatal ones surface in the calls."""
+    if error.code() == KafkaError._ALL_BROKERS_DOWN:
+        logger.warning("kafka: %s; still trying", error.str())
+
+
+def kafka_error(error: Exception) -> KafkaError:
+    """Take the :class:`KafkaError` out of a :class:`KafkaException`."""
+    inner = error.args[0] if error.args else None
+    return inner if isinstance(inner, KafkaError) else KafkaError(KafkaError._FAIL, str(error))
+
+
+def unavailable(message: str) -> SedimentError:
+    """Build the error of a cluster that does not do what it was asked."""
+    service = "kafka"
+    return ServiceUnavailable(service, message)
+
+
+def topic_partitions(connection: KafkaConnection, topic: str) -> int:
+    """Count the partitions of a topic; never creates it, whatever the broker's settings are.
+
+    Raises :class:`~stores.errors.SettingsError` when there is no such topic, and
+    :class:`~stores.errors.ServiceUnavailable` when no broker answers.
+    """
+    admin = connection.admin()
+    topics = TopicCollection([topic])
+    described = admin.describe_topics(topics, request_timeout=connection.request_timeout_s)
+    try:
+        return len(described[topic].result().partitions)
+    except KafkaException as error:
+        reason = kafka_error(error)
+        if reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            message = f"topic {topic} does not exist; make it with `sediment topics create`"
+            raise SettingsError(message) from None
+        message = f"topic {topic}: {reason.str()}"
+        raise unavailable(message) from None

@@ -1,0 +1,111 @@
+"""No epoch closes over a record that Kafka does not have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import bytewax.operators as op
+import pytest
+from bytewax.dataflow import Dataflow
+from bytewax.recovery import RecoveryConfig
+from bytewax.testing import TestingSource, run_main
+
+from connectors.dataflow import write_records
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.sink import KafkaAppender, KafkaSink
+from connectors.kafka.source import KafkaLog
+from connectors.log import EndAt, StartAt
+from stores.errors import OversizedInput, ServiceUnavailable, SettingsError
+from stores.records import OutRecord
+from tests.contract.flows_on_logs import recovery_store, values
+from tests.rig.kafka import KafkaBroker
+
+pytestmark = pytest.mark.kafka
+
+HASTY = {"message.timeout.ms": "2000", "reconnect.backoff.max.ms": "200"}
+
+
+def run(
+    connection: KafkaConnection,
+    topic: str,
+    numbers: range,
+    recovery: RecoveryConfig,
+    before: Callable[[int], None] = lambda number: None,
+) -> None:
+    """Write one number an epoch; ``before`` is called with each of them on its way."""
+
+    def to_record(number: int) -> OutRecord:
+        before(number)
+        return OutRecord(topic, b"k", b"payload %d" % number)
+
+    flow = Dataflow("write")
+    stream = op.map("to_record", op.input("in", flow, TestingSource(list(numbers))), to_record)
+    write_records("out", stream, KafkaSink(connection))
+    run_main(flow, epoch_interval=timedelta(0), recovery_config=recovery)
+
+
+def test_a_broker_that_dies_stops_the_flow_and_nothing_is_lost(
+    kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    topic = kafka_broker.create_topic()
+    connection = KafkaConnection(kafka_broker.bootstrap, HASTY)
+    recovery = recovery_store(tmp_path / "recovery")
+    passed: list[int] = []
+
+    def dies_at_five(number: int) -> None:
+        passed.append(number)
+        if number == 5:
+            kafka_broker.stop(kill=True)
+
+    try:
+        with pytest.raises(Exception, match=r"snapshotting|writing") as caught:
+            run(connection, topic, range(10), recovery, dies_at_five)
+    finally:
+        kafka_broker.start()
+    assert isinstance(caught.value.__cause__, ServiceUnavailable)
+    assert topic in str(caught.value.__cause__)
+    assert "payload" not in str(caught.value.__cause__)
+
+    before = len(passed)
+    run(connection, topic, range(10), recovery, passed.append)
+    assert passed[before] <= 5  # the epoch of the undelivered record had not closed
+    assert passed[before] > 0  # but those before it had
+    read = Counter(values(KafkaLog(connection).read(topic, StartAt(), EndAt())))
+    assert set(read) == {b"payload %d" % number for number in range(10)}
+
+
+def test_a_broker_that_is_not_there_is_an_error_not_silence() -> None:
+    nobody = KafkaConnection("127.0.0.1:1", request_timeout_s=0.5)
+    with pytest.raises(ServiceUnavailable, match="topic t"):
+        KafkaAppender(nobody).append([OutRecord("t", b"k", b"payload")])
+
+
+def test_an_append_while_the_broker_is_away_names_the_record(kafka_broker: KafkaBroker) -> None:
+    topic = kafka_broker.create_topic()
+    appender = KafkaAppender(KafkaConnection(kafka_broker.bootstrap, HASTY))
+    appender.append([OutRecord(topic, b"k", b"0")])
+    kafka_broker.stop()
+    try:
+        with pytest.raises(ServiceUnavailable, match=f"record 0 for topic {topic}") as caught:
+            appender.append([OutRecord(topic, b"k", b"payload")])
+    finally:
+        kafka_broker.start()
+    assert "payload" not in str(caught.value)
+    appender.append([OutRecord(topic, b"k", b"1")])  # the same producer goes on
+
+
+def test_a_record_above_the_limit_of_its_topic_is_oversized(kafka_broker: KafkaBroker) -> None:
+    topic = kafka_broker.create_topic(max_message_bytes="2000", compression_type="uncompressed")
+    connection = KafkaConnection(kafka_broker.bootstrap, {"compression.type": "none"})
+    with pytest.raises(OversizedInput, match=f"record 0 for topic {topic}"):
+        KafkaAppender(connection).append([OutRecord(topic, b"k", b"x" * 5000)])
+
+
+def test_a_missing_topic_is_not_made_by_writing(kafka_broker: KafkaBroker) -> None:
+    connection = KafkaConnection(kafka_broker.bootstrap)
+    for _ in range(2):
+        with pytest.raises(SettingsError, match="sediment topics create"):
+            KafkaAppender(connection).append([OutRecord("not-made", b"k", b"v")])

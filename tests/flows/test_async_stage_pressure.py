@@ -1,0 +1,50 @@
+"""How much may wait and how much may fail: the counts alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from flows.async_stage import FailureLimit, PendingWork
+from flows.async_stage.pressure import FailureTally
+
+
+def test_sources_pause_from_the_cap_on() -> None:
+    pending = PendingWork(cap=3)
+    pending.add("extract", 2)
+    assert not pending.full()
+    pending.add("index", 1)
+    assert pending.full()
+    pending.add("extract", -1)
+    assert not pending.full()
+    assert pending.count() == 2
+
+
+def test_a_cap_that_would_stop_everything_is_refused() -> None:
+    with pytest.raises(ValueError, match="cap"):
+        PendingWork(cap=0)
+
+
+def test_few_failures_say_nothing() -> None:
+    tally = FailureTally("extract", FailureLimit(rate=0.5, window=100, minimum=20))
+    assert all(tally.failed("refused", "400") is None for _ in range(19))
+    assert tally.failed("refused", "400") is not None
+
+
+def test_the_rate_itself_is_allowed_and_more_is_not() -> None:
+    tally = FailureTally("extract", FailureLimit(rate=0.5, window=100, minimum=20))
+    tally.succeeded(20)
+    assert all(tally.failed("refused", "400") is None for _ in range(20))
+    assert tally.failed("refused", "400") is not None
+
+
+def test_only_the_last_items_count() -> None:
+    tally = FailureTally("extract", FailureLimit(rate=0.5, window=10, minimum=10))
+    for _ in range(9):
+        tally.failed("refused", "400")
+    tally.succeeded(10)
+    assert all(tally.failed("timeout", "late") is None for _ in range(5))
+    halt = tally.failed("timeout", "late")
+    assert halt is not None
+    assert "6 of the last 10" in halt.message
+    assert "(6 timeout; the last: late)" in halt.message
+    assert "start again" in halt.message

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
+from typing import get_args
 
 import bytewax.operators as op
 from bytewax.dataflow import Stream
@@ -37,6 +38,7 @@ from stores.records import ClosedBy, SourcedEvent, Window
 __all__ = ["ScopeWindows", "Skipped", "WindowPolicy", "WindowSnapshot", "estimate_tokens", "window"]
 
 _WARMUP = (1, 2, 4)
+_OBSERVED = {why: WINDOW_EVENTS.labels(why) for why in get_args(ClosedBy)}
 _SEEN_BYTES = 16
 _CLOSED_SESSIONS_KEPT = 32
 """Sessions of a scope without an open window whose last messages are kept as background."""
@@ -259,7 +261,7 @@ class ScopeWindows:
         self._closed[name] = session
         if len(self._closed) > _CLOSED_SESSIONS_KEPT:
             del self._closed[next(iter(self._closed))]
-        WINDOW_EVENTS.labels(why).observe(len(events))
+        _OBSERVED[why].observe(len(events))
         return closed
 
 

@@ -1,0 +1,164 @@
+"""What of a ranked list reaches the prompt: never more than any of four budgets. Pure.
+
+Items are taken in order until one does not fit. That one is shortened to the room that is
+left, when there is room for something readable; after it nothing is taken, so that an answer
+is always the best items and never a filler that happened to be short.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from connectors.query.models import Cut, CutReason, RecallItem
+
+__all__ = ["Budget", "Fitted", "fit", "report_cut", "shorten"]
+
+MIN_CHARS = 40
+"""Below this a shortened memory tells nobody anything."""
+
+_MARK = "…"
+_SENTENCE_END = re.compile(r"[.!?](?=\s)|[。！？；…\n]")
+_NAMED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Upper bounds of one answer.
+
+    :arg limit: items.
+    :arg tokens: of the rendered text, fence and dates included.
+    :arg chars_per_memory: of one item's text.
+    :arg total_chars: of all items' texts together.
+    """
+
+    limit: int
+    tokens: int
+    chars_per_memory: int
+    total_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What fits: items, the text they render to, its exact tokens, and what was left out."""
+
+    items: tuple[RecallItem, ...]
+    context: str
+    tokens: int
+    cut: tuple[Cut, ...]
+
+
+def shorten(text: str, max_chars: int) -> str:
+    """Cut a text to ``max_chars`` code points at most, ``…`` included.
+
+    At the end of a sentence when that keeps at least half, else between words likewise, else
+    where it falls. A text that is short enough comes back as it is.
+
+    >>> shorten("It rained. We stayed at home all day.", 20)
+    'It rained.…'
+    >>> shorten("我住在柏林。我喜欢爬山和游泳。", 10)
+    '我住在柏林。…'
+    """
+    if len(text) <= max_chars:
+        return text
+    room = max_chars - len(_MARK)
+    head = text[:room]
+    ends = [match.end() for match in _SENTENCE_END.finditer(text, 0, room + 1)]
+    sentence = max((end for end in ends if end <= room), default=0)
+    space = max(head.rfind(" "), head.rfind("\n"))
+    for end in (sentence, space):
+        if end * 2 >= room and head[:end].strip():
+            return head[:end].rstrip() + _MARK
+    return head + _MARK
+
+
+def fit(
+    items: Sequence[RecallItem],
+    budget: Budget,
+    render: Callable[[Sequence[RecallItem]], str],
+    count_tokens: Callable[[str], int],
+) -> Fitted:
+    """Take items in order while they fit.
+
+    ``render`` gives ``""`` for no items. The tokens are counted on the text of all items
+    together, because tokens of joined texts do not add up.
+    """
+
+    def fits(some: Sequence[RecallItem]) -> bool:
+        return count_tokens(render(some)) <= budget.tokens
+
+    whole = [_cut_to(item, budget.chars_per_memory) for item in items[: budget.limit]]
+    within = _within_chars(whole, budget.total_chars)
+    count = _longest_prefix(len(within), lambda size: fits(within[:size]))
+    taken = within[:count]
+    reason: CutReason = "limit"
+    if count < len(whole):
+        reason = "budget_tokens" if count < len(within) else "max_total_recall_chars"
+        room = budget.total_chars - sum(len(item.text) for item in taken)
+        short = _shortened(whole[count], room, lambda one: fits([*taken, one]))
+        if short is not None:
+            taken.append(short)
+    context = render(taken)
+    left = [item.id for item in items[len(taken) :]]
+    return Fitted(
+        items=tuple(_counted(item, count_tokens) for item in taken),
+        context=context,
+        tokens=count_tokens(context),
+        cut=(report_cut(reason, left),) if left else (),
+    )
+
+
+def report_cut(reason: CutReason, ids: Sequence[str]) -> Cut:
+    """Say what was left out and why."""
+    return Cut(reason=reason, count=len(ids), ids=tuple(ids[:_NAMED]))
+
+
+def _cut_to(item: RecallItem, max_chars: int) -> RecallItem:
+    text = shorten(item.text, max_chars)
+    if text == item.text:
+        return item
+    return item.model_copy(update={"text": text, "truncated": True})
+
+
+def _counted(item: RecallItem, count_tokens: Callable[[str], int]) -> RecallItem:
+    return item.model_copy(update={"tokens": count_tokens(item.text)})
+
+
+def _within_chars(items: Sequence[RecallItem], total_chars: int) -> list[RecallItem]:
+    within: list[RecallItem] = []
+    for item in items:
+        total_chars -= len(item.text)
+        if total_chars < 0:
+            break
+        within.append(item)
+    return within
+
+
+def _longest_prefix(most: int, fits: Callable[[int], bool]) -> int:
+    """Find the largest size up to ``most`` that fits; most often that is ``most`` itself."""
+    low, high = 0, most
+    middle = most
+    while low < high:
+        if fits(middle):
+            low = middle
+        else:
+            high = middle - 1
+        middle = (low + high + 1) // 2
+    return low
+
+
+def _shortened(
+    item: RecallItem, room: int, fits: Callable[[RecallItem], bool]
+) -> RecallItem | None:
+    """Find by halving the longest short form, up to ``room`` characters, that fits."""
+    low, high = MIN_CHARS, min(room, len(item.text))
+    best: RecallItem | None = None
+    while low <= high:
+        middle = (low + high) // 2
+        short = _cut_to(item, middle)
+        if fits(short):
+            best, low = short, middle + 1
+        else:
+            high = middle - 1
+    return best

@@ -1,0 +1,83 @@
+"""How errors look over HTTP: one shape, a stable code, the field at fault, no stack trace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from connectors.query.auth import ScopeIncomplete, ScopeRefused
+from connectors.query.models import ErrorAnswer, ErrorBody
+from stores.errors import SedimentError, Transient, UserError
+
+__all__ = ["ApiError", "add_error_answers", "error_response"]
+
+_RETRY_AFTER_S = 5.0
+
+
+class ApiError(Exception):
+    """A request that a route refuses."""
+
+    def __init__(
+        self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(code)
+        self.status, self.code, self.message, self.headers = status, code, message, headers
+
+
+def error_response(
+    status: int,
+    code: str,
+    message: str,
+    field: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """Give an error in the shape that all errors have."""
+    answer = ErrorAnswer(error=ErrorBody(code=code, message=message, field=field))
+    return JSONResponse(answer.model_dump(), status, headers=dict(headers or {}))
+
+
+def add_error_answers(app: FastAPI) -> None:
+    """Turn every error that a route can raise on purpose into an answer."""
+    app.add_exception_handler(ApiError, _on_api_error)
+    app.add_exception_handler(SedimentError, _on_sediment_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid_request)
+    app.add_exception_handler(HTTPException, _on_http_error)
+
+
+async def _on_api_error(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ApiError)
+    return error_response(error.status, error.code, error.message, headers=error.headers)
+
+
+async def _on_sediment_error(_request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, ScopeRefused):
+        return error_response(403, error.reason, error.message, error.field)
+    if isinstance(error, ScopeIncomplete):
+        return error_response(422, error.reason, error.message, error.field)
+    if isinstance(error, UserError):
+        return error_response(422, error.reason, error.message)
+    if isinstance(error, Transient):
+        wait = math.ceil(error.retry_after or _RETRY_AFTER_S)
+        message = "a dependency does not answer; nothing was lost, try again"
+        return error_response(503, error.reason, message, headers={"retry-after": str(wait)})
+    raise error
+
+
+async def _on_invalid_request(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    problem = error.errors()[0]
+    if problem["type"] == "json_invalid":
+        return error_response(400, "invalid_json", "the body is not JSON")
+    field = ".".join(str(step) for step in problem["loc"][1:])  # without "body" or "query"
+    return error_response(422, "invalid_request", problem["msg"], field or None)
+
+
+async def _on_http_error(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "bad_request")
+    return error_response(error.status_code, code, str(error.detail), headers=error.headers)

@@ -1,0 +1,167 @@
+"""Stand-ins for the store and the embedder, and short ways to make records."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta, timezone
+
+import numpy as np
+
+from connectors.query.models import RecallItem
+from stores.protocols import Filter, Hit, Vectors
+from stores.records import Atom, AtomStatus, IndexedEvent, Position
+
+SCOPE = "acme/helper/ana"
+START = datetime(2024, 5, 1, 9, 0, tzinfo=timezone.utc)
+
+
+def atom(
+    name: str,
+    text: str = "",
+    *,
+    sources: tuple[str, ...] = (),
+    scope: str = SCOPE,
+    day: int = 0,
+    status: AtomStatus = "active",
+) -> Atom:
+    when = START + timedelta(days=day)
+    return Atom(
+        atom_id=name,
+        scope=scope,
+        session_id="s1",
+        type="persona",
+        text=text or f"fact {name}",
+        priority=50,
+        source_event_ids=sources,
+        window_id="w",
+        extractor="test/1",
+        occurred_at=when,
+        valid_from=when,
+        status=status,
+    )
+
+
+def event(name: str, text: str = "", *, scope: str = SCOPE, day: int = 0) -> IndexedEvent:
+    return IndexedEvent(
+        scope=scope,
+        event_id=name,
+        session_id="s1",
+        role="user",
+        text=text or f"said {name}",
+        occurred_at=START + timedelta(days=day),
+        position=Position("sediment.l0.events", 0, 0),
+    )
+
+
+def hits(*records: Atom | IndexedEvent) -> list[Hit]:
+    return [
+        Hit(
+            id=record.atom_id if isinstance(record, Atom) else record.event_id,
+            score=1.0 / place,
+            record=record,
+        )
+        for place, record in enumerate(records, start=1)
+    ]
+
+
+def item(name: str, text: str, *, kind: str = "persona") -> RecallItem:
+    return RecallItem(
+        id=name,
+        layer="atom",
+        type=kind,
+        text=text,
+        score=1.0,
+        ranks={"dense": 1},
+        occurred_at=START,
+        session_id="s1",
+        source_event_ids=(),
+    )
+
+
+class FakeSearcher:
+    """Gives what each (layer, arm) was set to: hits, an error to raise, or a gate to hang on."""
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[str, str], list[Hit] | Exception | threading.Event] = {}
+        self.asked: list[tuple[str, str, str, int, Filter]] = []
+        self.texts: list[str] = []
+
+    def search_dense(
+        self, layer: str, scope: str, vector: Vectors, limit: int, where: Filter
+    ) -> list[Hit]:
+        return self._answer(layer, "dense", scope, limit, where)
+
+    def search_keyword(
+        self, layer: str, scope: str, text: str, limit: int, where: Filter
+    ) -> list[Hit]:
+        self.texts.append(text)
+        return self._answer(layer, "keyword", scope, limit, where)
+
+    def _answer(self, layer: str, arm: str, scope: str, limit: int, where: Filter) -> list[Hit]:
+        self.asked.append((layer, arm, scope, limit, where))
+        answer = self.answers.get((layer, arm), [])
+        if isinstance(answer, threading.Event):
+            answer.wait(timeout=60)
+            return []
+        if isinstance(answer, Exception):
+            raise answer
+        return answer[:limit]
+
+
+class FakeEmbedder:
+    """Gives one fixed vector, or raises."""
+
+    name = "fake"
+    dimension = 4
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+    async def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        return np.tile(await self.embed_query(""), (len(texts), 1))
+
+    async def embed_query(self, text: str) -> Vectors:
+        if self.error is not None:
+            raise self.error
+        return np.array([1, 0, 0, 0], dtype=np.float32)
+
+
+class FakeAtoms:
+    """An atom store in a dict."""
+
+    def __init__(self, atoms: Sequence[Atom] = ()) -> None:
+        self.atoms = {one.atom_id: one for one in atoms}
+
+    def upsert_atoms(self, atoms: Sequence[Atom], vectors: Vectors) -> None:
+        self.atoms |= {one.atom_id: one for one in atoms}
+
+    def atoms_of(self, scope: str, *, only_active: bool = False) -> list[Atom]:
+        found = [
+            one
+            for one in self.atoms.values()
+            if one.scope == scope and (one.status == "active" or not only_active)
+        ]
+        return sorted(found, key=lambda one: (one.occurred_at, one.atom_id))
+
+    def get_atom(self, scope: str, atom_id: str) -> Atom | None:
+        one = self.atoms.get(atom_id)
+        return one if one is not None and one.scope == scope else None
+
+
+class FakeEvents:
+    """Source events in a list."""
+
+    def __init__(self, events: Sequence[IndexedEvent] = ()) -> None:
+        self.events = list(events)
+
+    def get_events(self, scope: str, event_ids: Sequence[str]) -> list[IndexedEvent]:
+        return [one for one in self.events if one.scope == scope and one.event_id in event_ids]
+
+
+def words(text: str) -> int:
+    """Count like a tokenizer that a test can foresee."""
+    return len(text.split())
+
+
+CountTokens = Callable[[str], int]

@@ -1,0 +1,364 @@
+"""The model client: asks an OpenAI-compatible endpoint, and records what it answered.
+
+Three parts, from the outside in: :class:`RecordedChat` looks in the journal first,
+:class:`OpenAIChat` asks, :func:`parse_json_answer` reads what came back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import json_repair
+import openai
+
+from connectors.metrics import ANSWERS_RECORDED_HITS, LLM_CALLS, LLM_TOKENS
+from connectors.openai_api import Endpoint, well_formed
+from connectors.settings import Settings
+from stores.errors import MalformedAnswer, SedimentError, ServiceUnavailable
+from stores.protocols import AnswerJournal, ChatAnswer, ChatModel, ChatRequest
+
+__all__ = ["OpenAIChat", "RecordedChat", "make_chat", "parse_json_answer"]
+
+
+# --- asking ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    """What the server was found to understand. Compatible servers differ in these three."""
+
+    format: Literal["json_schema", "json_object", "plain"] = "json_schema"
+    tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    temperature: bool = True
+
+
+_SIMPLER_FORMAT: dict[str, Literal["json_object", "plain"]] = {
+    "json_schema": "json_object",
+    "json_object": "plain",
+}
+_SERVICE = "llm"
+_FORMAT_REFUSED = (400, 404, 422)
+_NOT_THE_FORMAT = ("context_length_exceeded", "model_not_found")
+
+
+class OpenAIChat:
+    """Asks an OpenAI-compatible endpoint, once per call, without retries.
+
+    A schema is sent as a strict ``json_schema``; a server that refuses it is asked for
+    ``json_object``, then for plain text, and what it took is remembered for the life of this
+    object. So a prompt describes its answer's form in words as well. In the same way
+    ``max_tokens`` becomes ``max_completion_tokens`` and ``temperature`` is left out for
+    models that refuse them.
+
+    An answer that was cut off, withheld, refused or empty raises
+    :class:`~stores.errors.MalformedAnswer`, so that the stage asks again and says why.
+
+    :arg model: the name this model goes by in versions; a request names its own model.
+    :arg timeout_s: time limit of one whole call.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str,
+        api_key: str = "",
+        timeout_s: float = 180.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.name = model
+        self._endpoint = Endpoint(_SERVICE, base_url, api_key, timeout_s, clock)
+        self._dialect = _Dialect()
+
+    async def complete(self, request: ChatRequest) -> ChatAnswer:
+        """Ask once; the only further calls are those that find out what the server takes."""
+        dialect = self._dialect
+        while True:
+            started = time.perf_counter()
+            try:
+                body = await self._endpoint.post("/chat/completions", _body(request, dialect))
+                answer = _read_answer(body, request, time.perf_counter() - started)
+            except openai.APIStatusError as error:
+                explained = self._endpoint.explain(error)
+                LLM_CALLS.labels(request.model, explained.reason).inc()
+                simpler = _simpler(dialect, request, error)
+                if simpler is None:
+                    raise explained from None
+                dialect = simpler
+            except SedimentError as error:
+                LLM_CALLS.labels(request.model, error.reason).inc()
+                raise
+            else:
+                LLM_CALLS.labels(request.model, "ok").inc()
+                self._dialect = dialect
+                return answer
+
+    async def aclose(self) -> None:
+        """Close the running loop's connections."""
+        await self._endpoint.aclose()
+
+
+def _body(request: ChatRequest, dialect: _Dialect) -> dict[str, object]:
+    body: dict[str, object] = {
+        "model": request.model,
+        "messages": [
+            {"role": role, "content": well_formed(content)} for role, content in request.messages
+        ],
+        dialect.tokens_field: request.max_tokens,
+    }
+    if dialect.temperature:
+        body["temperature"] = request.temperature
+    if request.schema is not None and dialect.format == "json_schema":
+        name = re.sub(r"[^A-Za-z0-9_-]", "-", request.prompt_version)[:64]
+        body["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {"name": name, "strict": True, "schema": request.schema},
+        }
+    elif request.schema is not None and dialect.format == "json_object":
+        body["response_format"] = {"type": "json_object"}
+    return body
+
+
+def _simpler(
+    dialect: _Dialect, request: ChatRequest, error: openai.APIStatusError
+) -> _Dialect | None:
+    if error.status_code not in _FORMAT_REFUSED or error.code in _NOT_THE_FORMAT:
+        return None
+    if error.param == "max_tokens" and dialect.tokens_field == "max_tokens":
+        return replace(dialect, tokens_field="max_completion_tokens")
+    if error.param == "temperature" and dialect.temperature:
+        return replace(dialect, temperature=False)
+    if request.schema is not None and dialect.format in _SIMPLER_FORMAT:
+        return replace(dialect, format=_SIMPLER_FORMAT[dialect.format])
+    return None
+
+
+def _read_answer(body: object, request: ChatRequest, latency_s: float) -> ChatAnswer:
+    if not isinstance(body, dict):
+        # Proxies answer 200 with an error page.
+        raise ServiceUnavailable(_SERVICE, "the answer's body is not a JSON object")
+    usage = body.get("usage") or {}
+    prompt_tokens = int(usage.get("prompt_tokens") or 0)
+    completion_tokens = int(usage.get("completion_tokens") or 0)
+    LLM_TOKENS.labels(request.model, "prompt").inc(prompt_tokens)
+    LLM_TOKENS.labels(request.model, "completion").inc(completion_tokens)
+    try:
+        choice: dict[str, Any] = body["choices"][0]
+        message: dict[str, Any] = choice["message"]
+    except (KeyError, IndexError, TypeError):
+        raise ServiceUnavailable(_SERVICE, "the answer's body holds no choice") from None
+    finish_reason = str(choice.get("finish_reason") or "stop")
+    if finish_reason == "length":
+        text = f"the answer was cut off at {request.max_tokens} tokens; answer shorter"
+        raise MalformedAnswer(text)
+    if finish_reason == "content_filter":
+        text = "the answer was withheld by the server's content filter"
+        raise MalformedAnswer(text)
+    if message.get("refusal"):
+        text = "the answer was a refusal; answer in the form that was asked for"
+        raise MalformedAnswer(text)
+    content = message.get("content")
+    if not isinstance(content, str) or not content.strip():
+        text = "the answer was empty; answer in the form that was asked for"
+        raise MalformedAnswer(text)
+    return ChatAnswer(
+        text=well_formed(content),
+        model=str(body.get("model") or request.model),
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        latency_s=latency_s,
+        finish_reason=finish_reason,
+    )
+
+
+# --- recording -------------------------------------------------------------------------------
+
+
+class RecordedChat:
+    """Asks nothing twice: an answer is recorded under its request's hash before it is used.
+
+    - A crash between the answer and the record repeats that call; after the record, never.
+    - Two identical requests at once, in one loop, ask once; both get the answer or the error.
+    - Two processes that ask the same at once both get the answer that was recorded first.
+    - Only answers with the finish reason ``stop`` are recorded; another one is returned and
+      forgotten.
+    - A journal that is down fails the call with its own ``Transient``; an answer that came
+      but could not be recorded is not used.
+    """
+
+    def __init__(self, chat: ChatModel, journal: AnswerJournal) -> None:
+        self.name = chat.name
+        self._chat = chat
+        self._journal = journal
+        self._asking: dict[
+            tuple[asyncio.AbstractEventLoop, str], asyncio.Future[ChatAnswer | None]
+        ] = {}
+
+    async def complete(self, request: ChatRequest) -> ChatAnswer:
+        """Give the recorded answer, or ask and record."""
+        messages = tuple((role, well_formed(content)) for role, content in request.messages)
+        request = replace(request, messages=messages)
+        key = request.request_hash()
+        loop = asyncio.get_running_loop()
+        while True:
+            other = self._asking.get((loop, key))
+            if other is None:
+                return await self._lead(loop, key, request)
+            # Shielded: one waiter that is cancelled must not cancel it for the others.
+            answer = await asyncio.shield(other)
+            if answer is not None:
+                return answer
+
+    async def _lead(
+        self, loop: asyncio.AbstractEventLoop, key: str, request: ChatRequest
+    ) -> ChatAnswer:
+        mine: asyncio.Future[ChatAnswer | None] = loop.create_future()
+        self._asking[loop, key] = mine
+        try:
+            answer = await self._ask(key, request)
+        except SedimentError as error:
+            mine.set_exception(error)
+            mine.exception()  # mark as seen: there may be no waiter
+            raise
+        else:
+            mine.set_result(answer)
+            return answer
+        finally:
+            del self._asking[loop, key]
+            if not mine.done():
+                mine.set_result(None)  # cancelled: whoever waits asks itself
+
+    async def _ask(self, key: str, request: ChatRequest) -> ChatAnswer:
+        # In a thread: a journal on a network can hang, and this loop serves every call.
+        recorded = await asyncio.to_thread(self._journal.get, key)
+        if recorded is not None:
+            ANSWERS_RECORDED_HITS.inc()
+            return recorded
+        answer = await self._chat.complete(request)
+        if answer.finish_reason != "stop":
+            return answer
+        kept = await asyncio.to_thread(self._record, key, request.prompt_version, answer)
+        return answer if kept.text == answer.text else kept
+
+    def _record(self, key: str, prompt_version: str, answer: ChatAnswer) -> ChatAnswer:
+        self._journal.put(key, prompt_version, answer)
+        return self._journal.get(key) or answer
+
+
+def make_chat(settings: Settings, journal: AnswerJournal) -> ChatModel | None:
+    """Make the recorded model client; ``None`` without an endpoint: extraction is by rules."""
+    if not settings.llm_base_url:
+        return None
+    chat = OpenAIChat(
+        settings.llm_model,
+        base_url=settings.llm_base_url,
+        api_key=settings.llm_api_key.get_secret_value(),
+        timeout_s=settings.llm_timeout_s,
+    )
+    return RecordedChat(chat, journal)
+
+
+# --- reading ---------------------------------------------------------------------------------
+
+_MAX_REPAIR_CHARS = 100_000  # about 25,000 tokens: longer than any answer we allow
+_THOUGHT = re.compile(r"^\s*<think>.*?</think>", re.DOTALL)
+_PROSE_BRACKETS = re.compile(r"\[[^\[\]{}\"]*\]")
+_ELISION = re.compile(r",\s*(?:\.\.\.|…)\s*[}\]]")
+_END = {"sediment.end.of.answer": 1}
+_ANSWER_ONLY = "answer again with one JSON value and nothing else"
+
+
+def parse_json_answer(text: str) -> object:
+    r"""Read the one JSON object or array in a model's answer, forgiving its form.
+
+    Forgiven: code fences, prose around it, thoughts in ``<think>``, comments, trailing commas,
+    single or missing quotes, unescaped quotes and line breaks in strings, lone surrogates.
+    Values are given as they stand: a number in quotes stays a string.
+
+    Not forgiven, because something would be lost or made up without anybody noticing: an
+    answer whose JSON does not end or leaves a part out as ``...``, several different objects,
+    a key without a value, a key twice, ``NaN``. These, and answers with no object or array in
+    them, raise :class:`~stores.errors.MalformedAnswer` with a message for the model.
+
+    >>> parse_json_answer('Sure!\n```json\n{"a": "say "hi" now",}\n```')
+    {'a': 'say "hi" now'}
+    """
+    text = _THOUGHT.sub("", well_formed(text)).strip().lstrip("\ufeff")
+    if not text:
+        message = f"the answer is empty; {_ANSWER_ONLY}"
+        raise MalformedAnswer(message)
+    try:
+        value = _find(text)
+        # One round trip: refuses NaN, and cleans surrogates that were written as escapes.
+        plain = well_formed(json.dumps(value, ensure_ascii=False, allow_nan=False))
+        return json.loads(plain)
+    except (ValueError, RecursionError):
+        message = f"the answer is not JSON, and could not be repaired; {_ANSWER_ONLY}"
+        raise MalformedAnswer(message) from None
+
+
+def _find(text: str) -> object:
+    decoder = json.JSONDecoder(strict=False, object_pairs_hook=_distinct)
+    values: list[object] = []
+    at = 0
+    while (start := _next_start(text, at)) is not None:
+        try:
+            value, at = decoder.raw_decode(text, start)
+        except json.JSONDecodeError:
+            brackets = _PROSE_BRACKETS.match(text, start)
+            if brackets is None:
+                values.append(_repair(text[start:]))
+                break
+            at = brackets.end()
+        else:
+            values.append(value)
+    if not values:
+        message = f"the answer holds no JSON object or array; {_ANSWER_ONLY}"
+        raise MalformedAnswer(message)
+    # "[1]" in prose is a citation, not the answer, when there is an object as well.
+    objects = [value for value in values if isinstance(value, dict)] or values
+    if any(value != objects[0] for value in objects):
+        message = f"the answer holds several JSON values; {_ANSWER_ONLY}"
+        raise MalformedAnswer(message)
+    return objects[0]
+
+
+def _next_start(text: str, at: int) -> int | None:
+    found = re.compile(r"[{\[]").search(text, at)
+    return None if found is None else found.start()
+
+
+def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        message = "a key stands twice"
+        raise ValueError(message)
+    return made
+
+
+def _repair(text: str) -> object:
+    if len(text) > _MAX_REPAIR_CHARS:
+        message = f"the answer is too long and not JSON; {_ANSWER_ONLY}"
+        raise MalformedAnswer(message)
+    if _ELISION.search(text):
+        message = f"the answer leaves a part out as `...`; {_ANSWER_ONLY}, complete"
+        raise MalformedAnswer(message)
+    # Is it whole? The repairer closes what is open without saying so. A value set behind the
+    # text tells: it comes out last on its own, and a closing mark before it changes nothing.
+    mark = "}" if text[0] == "{" else "]"
+    behind, closed = (
+        json_repair.repair_json(f"{text}\n{closing}\n{json.dumps(_END)}", return_objects=True)
+        for closing in ("", mark)
+    )
+    end = text.rfind(mark)
+    ended = isinstance(behind, list) and behind[-1:] == [_END] and behind == closed
+    if end < 0 or not ended or re.search(r"[{\[]", text[end:]):
+        message = f"the answer's JSON does not end, as if cut off; {_ANSWER_ONLY}, shorter"
+        raise MalformedAnswer(message)
+    return json_repair.repair_json(text[: end + 1], return_objects=True, strict=True)

@@ -1,0 +1,222 @@
+r"""How a window is shown to a model: lines of data behind a fence, in requests within a budget.
+
+A line is a JSON array ``[id, speaker, local time, text]``. JSON escapes newlines and quotes, and
+``<`` is written ``\u003c``: so no text can close the fence or pass for another line, and still
+nothing of it is lost. Ids are short ordinals (m1, m2, …): fewer tokens, and event ids, which
+producers choose, never reach the model.
+
+Nothing of the user's is cut. A window over the budget becomes several requests; one message over
+it is shown in parts. Only long assistant messages and background, from which nothing is
+extracted, are shortened, and the cut is marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from flows.extractable import context_text, extractable_text, without_repeats
+from flows.prompts import Prompt
+from stores.records import SourcedEvent, Window
+
+__all__ = ["Line", "Shown", "escape", "plan_requests", "room_beside", "split_text"]
+
+CONTEXT_CHARS = 1200
+"""Characters shown of an assistant's message: its start, and its end with the question."""
+BACKGROUND_CHARS = 400
+"""Characters shown of a message before the window, likewise."""
+
+_CUT = " […] "
+_BACKGROUND_LINES = 5
+_COMPLAINT_TOKENS = 200
+_SEPARATORS = ("\n\n", "\n", "。", "！", "？", ". ", "! ", "? ", "，", ", ", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One message, or a part of one, as the model sees it.
+
+    :arg ordinal: its id in the prompt (``m3``).
+    :arg text: cleaned; the parts of one message joined are that message.
+    """
+
+    ordinal: str
+    sourced: SourcedEvent
+    text: str
+
+    @property
+    def by_user(self) -> bool:
+        """True when the user said it: memories may come from it."""
+        return self.sourced.event.role == "user"
+
+    def render(self, *, as_background: bool = False) -> str:
+        """Write the line. Background has no id, so that no memory can name it as a source."""
+        event = self.sourced.event
+        local = self.sourced.occurred_at.astimezone(event.occurred_at.tzinfo)
+        time = f"{_WEEKDAYS[local.weekday()]} {local.isoformat(timespec='minutes')}"
+        text = _shortened(self.text, BACKGROUND_CHARS) if as_background else self.text
+        ordinal = None if as_background else self.ordinal
+        return escape(orjson.dumps([ordinal, event.role, time, text]).decode())
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What one request shows.
+
+    :arg lines: may be extracted from, in log order; at least one is the user's.
+    """
+
+    lines: tuple[Line, ...]
+    background: tuple[Line, ...]
+
+    def fill(self, prompt: Prompt, complaint: str = "") -> str:
+        """Write the request's user message."""
+        return prompt.fill(
+            {
+                "background": "\n".join(
+                    line.render(as_background=True) for line in self.background
+                ),
+                "conversation": "\n".join(line.render() for line in self.lines),
+                "complaint": complaint,
+            }
+        )
+
+
+_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+def escape(rendered: str) -> str:
+    """Take every tag out of JSON text without changing what it says."""
+    return rendered.replace("<", "\\u003c")
+
+
+def room_beside(prompt: Prompt, budget: int, count_tokens: Callable[[str], int]) -> int:
+    """Give the tokens of ``budget`` that a prompt's own words leave for conversation.
+
+    Raises ``ValueError`` when that is less than half of it.
+    """
+    fixed = count_tokens(prompt.system) + count_tokens(prompt.user) + _COMPLAINT_TOKENS
+    if budget < 2 * fixed:
+        message = f"a budget of {budget} prompt tokens is too small: give at least {2 * fixed}"
+        raise ValueError(message)
+    return budget - fixed
+
+
+def plan_requests(
+    window: Window, room: int, count_tokens: Callable[[str], int]
+) -> tuple[Shown, ...]:
+    """Lay a window out as requests that show at most ``room`` tokens of conversation each.
+
+    Every character of cleaned user text is in exactly one request. A later request has the
+    messages before it as background. Empty when the window holds no user text.
+    """
+    background_room = room // 4
+    line_room = room - background_room
+    earlier = _background(window)
+    depth = max(len(earlier), _BACKGROUND_LINES)
+    requests: list[Shown] = []
+    for chunk in _packed(_lines(window, line_room, count_tokens), line_room, count_tokens):
+        if any(line.by_user for line in chunk):
+            shown = _last_within(earlier[-depth:], background_room, count_tokens)
+            requests.append(Shown(tuple(chunk), tuple(shown)))
+        earlier = [*earlier, *chunk]
+    return tuple(requests)
+
+
+def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
+    """Split a text into pieces that fit, at paragraphs, lines, sentences, words, characters.
+
+    The pieces joined are the text. A single character counts as fitting.
+
+    >>> split_text("One. Two. Three. Four.", lambda piece: len(piece) <= 12)
+    ['One. Two. ', 'Three. Four.']
+    """
+    done: list[str] = []
+    pending = [text]
+    while pending:
+        piece = pending.pop()
+        if len(piece) <= 1 or fits(piece):
+            done.append(piece)
+            continue
+        cut = _cut_point(piece)
+        pending += [piece[cut:], piece[:cut]]
+    return done
+
+
+def _cut_point(text: str) -> int:
+    """Find the best place to split, in the middle half so that both sides become much smaller."""
+    middle = len(text) // 2
+    low, high = len(text) // 4, len(text) - len(text) // 4
+    for separator in _SEPARATORS:
+        before = text.rfind(separator, low, middle)
+        after = text.find(separator, middle, high)
+        found = [at + len(separator) for at in (before, after) if at >= 0]
+        if found:
+            return min(found, key=lambda at: abs(at - middle))
+    return middle
+
+
+def _lines(window: Window, room: int, count_tokens: Callable[[str], int]) -> list[Line]:
+    lines: list[Line] = []
+    said = [sourced for sourced in without_repeats(window.events) if context_text(sourced.event)]
+    for number, sourced in enumerate(said, start=1):
+        text = extractable_text(sourced.event)
+        if not text:
+            lines.append(
+                Line(f"m{number}", sourced, _shortened(context_text(sourced.event), CONTEXT_CHARS))
+            )
+            continue
+        whole = Line(f"m{number}", sourced, text)
+
+        def fits(piece: str, whole: Line = whole) -> bool:
+            part = Line(whole.ordinal, whole.sourced, piece)
+            return _cost(part, count_tokens) <= room
+
+        lines += [Line(whole.ordinal, sourced, piece) for piece in split_text(text, fits)]
+    return lines
+
+
+def _background(window: Window) -> list[Line]:
+    said = without_repeats(window.background)
+    return [Line("", sourced, text) for sourced in said if (text := context_text(sourced.event))]
+
+
+def _packed(
+    lines: Sequence[Line], room: int, count_tokens: Callable[[str], int]
+) -> list[list[Line]]:
+    chunks: list[list[Line]] = []
+    left = 0
+    for line in lines:
+        cost = _cost(line, count_tokens)
+        if not chunks or cost > left:
+            chunks.append([])
+            left = room
+        chunks[-1].append(line)
+        left -= cost
+    return chunks
+
+
+def _last_within(
+    lines: Sequence[Line], room: int, count_tokens: Callable[[str], int]
+) -> list[Line]:
+    shown: list[Line] = []
+    for line in reversed(lines):
+        room -= count_tokens(line.render(as_background=True)) + 1
+        if room < 0:
+            break
+        shown.insert(0, line)
+    return shown
+
+
+def _cost(line: Line, count_tokens: Callable[[str], int]) -> int:
+    return count_tokens(line.render()) + 1  # and its newline
+
+
+def _shortened(text: str, limit: int) -> str:
+    """Shorten a text that only explains; the cut is visible."""
+    if len(text) <= limit:
+        return text
+    tail = limit // 3
+    return text[: limit - tail] + _CUT + text[-tail:]

@@ -196,7 +196,9 @@ class Reconciler:
         try:
             written = known.apply(item.atoms)
             if written:
-                vectors = await self._embedder.embed_passages([atom.text for atom in written])
+                vectors = await self._embedder.embed_passages(
+                    [atom.search_text() for atom in written]
+                )
                 await asyncio.to_thread(self._store.upsert_atoms, written, vectors)
         except BaseException:
             self._warm.drop(scope)

@@ -47,6 +47,7 @@ from stores.milvus_schema import (
 )
 from stores.protocols import Filter, Hit, Vectors
 from stores.records import Atom, IndexedEvent
+from stores.terms import TERMS_VERSION, query_terms
 
 __all__ = ["CollectionState", "MilvusStore", "StoreState"]
 
@@ -276,10 +277,11 @@ class MilvusStore:
         On milvus-lite word rarity is counted per file, so scores of old and new rows differ
         a little until a compaction joins them.
         """
-        if not text.strip() or not self.full_text:
+        terms = query_terms(text)
+        if not terms or not self.full_text:
             return []
         return self._search(
-            "search_keyword", _layer(layer), scope, text, limit, where, field="sparse"
+            "search_keyword", _layer(layer), scope, terms, limit, where, field="sparse"
         )
 
     # --- inside -----------------------------------------------------------------------------
@@ -300,7 +302,7 @@ class MilvusStore:
             return self._connected
 
     def _wanted(self) -> Meta:
-        analyzer = self._analyzer if self.full_text else "none"
+        analyzer = f"{self._analyzer}/{TERMS_VERSION}" if self.full_text else "none"
         return Meta(self._embedding_name, self._dimension, analyzer)
 
     def _create(self, client: Any, server: ServerKind, layer: Layer, name: str) -> None:

@@ -5,8 +5,8 @@ compared through their content ids (32 hex digits), so that quotes, backslashes 
 Unicode cannot change what a filter means on any engine. The readable values are in ``record``.
 
 ``record`` holds the whole record as JSON, cut into an array of strings: a Milvus string ends at
-65,535 bytes, an event may have 1 MiB. What is indexed for keyword search is the text's first
-65,535 bytes; the record is complete.
+65,535 bytes, an event may have 1 MiB. ``text`` is there for keyword search alone: the terms of
+:mod:`stores.terms`, their first 65,535 bytes.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pymilvus import DataType, Function, FunctionType, MilvusClient
 from stores.ids import content_id, event_key
 from stores.protocols import Filter
 from stores.records import Atom, IndexedEvent
+from stores.terms import index_terms
 
 __all__ = [
     "LAYERS",
@@ -103,7 +104,8 @@ class ServerKind:
 class Meta:
     """What a collection was made with, kept in its properties.
 
-    :arg analyzer: ``jieba`` or ``standard``; ``none`` on a server without full-text search.
+    :arg analyzer: ``jieba`` or ``standard``, and the version of our own terms; ``none`` on a
+        server without full-text search.
     """
 
     embedding: str
@@ -172,7 +174,7 @@ def build_schema(layer: Layer, meta: Meta, server: ServerKind) -> Any:
             DataType.VARCHAR,
             max_length=MAX_TEXT_BYTES,
             enable_analyzer=True,
-            analyzer_params=_ANALYZERS[meta.analyzer],
+            analyzer_params=_ANALYZERS[meta.analyzer.partition("/")[0]],
         )
         schema.add_field("sparse", DataType.SPARSE_FLOAT_VECTOR)
         schema.add_function(Function("bm25", FunctionType.BM25, ["text"], ["sparse"]))
@@ -245,7 +247,7 @@ def _row(
         "dense": vector,
     }
     if with_text:
-        row["text"] = cut_text(record.text)
+        row["text"] = cut_text(index_terms(record.search_text()))
     return row
 
 

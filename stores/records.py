@@ -27,6 +27,8 @@ from pydantic import (
     model_validator,
 )
 
+from stores.slots import slot_words
+
 __all__ = [
     "ATOM_TYPES",
     "CONTRACT_VERSION",
@@ -231,6 +233,14 @@ class Atom(_Contract):
     valid_until: AwareDatetime | None = None
     superseded_by: str | None = None
 
+    def search_text(self) -> str:
+        """Give what is embedded and indexed: the text, and in words what it is the value of.
+
+        "User moved to Lisbon" alone is not near the question where somebody lives.
+        """
+        words = slot_words(self.slot, self.text) if self.slot else ""
+        return f"{self.text} ({words})" if words else self.text
+
 
 OutcomeResult = Literal["extracted", "empty", "skipped", "dead_lettered"]
 
@@ -374,6 +384,10 @@ class IndexedEvent:
     text: str
     occurred_at: datetime
     position: Position
+
+    def search_text(self) -> str:
+        """Give what is embedded and indexed."""
+        return self.text
 
     @classmethod
     def of(cls, sourced: SourcedEvent) -> IndexedEvent:

@@ -1,0 +1,146 @@
+"""What every verb shares: options, output, and how an error becomes one line and an exit code."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from connectors.settings import Settings, load_settings
+from stores.errors import SedimentError, Transient, UserError
+from stores.ids import scope_parts
+
+__all__ = [
+    "EXIT_CODES",
+    "Agent",
+    "Brokers",
+    "DataDir",
+    "Json",
+    "Team",
+    "Tenant",
+    "User",
+    "err",
+    "errors_for_people",
+    "local_time",
+    "out",
+    "print_json",
+    "progress_bar",
+    "scope_label",
+    "scope_of",
+    "settings_from",
+]
+
+EXIT_CODES = {
+    0: "done",
+    1: "done in part: some input was refused, or a check found something",
+    2: "cannot do it as asked: an option, a setting or a file is wrong",
+    3: "a dependency cannot be reached; try again",
+    130: "interrupted",
+}
+"""What the exit code of every verb means."""
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir", help="Embedded data folder [default: SEDIMENT_DATA_DIR or .sediment]"
+    ),
+]
+Brokers = Annotated[
+    str | None,
+    typer.Option(
+        "--brokers",
+        help="Kafka bootstrap servers [default: SEDIMENT_BROKERS; none is the embedded log]",
+    ),
+]
+Tenant = Annotated[str, typer.Option("--tenant", help="Tenant id.")]
+Agent = Annotated[str, typer.Option("--agent", help="Agent id.")]
+User = Annotated[str, typer.Option("--user", help="User id.")]
+Team = Annotated[str, typer.Option("--team", help="Team id, where the scope has one.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+def settings_from(**overrides: Any) -> Settings:
+    """Read the settings, with what was given on the command line on top."""
+    return load_settings(**overrides)
+
+
+def scope_of(settings: Settings, tenant: str, agent: str, user: str, team: str) -> str:
+    """Build the scope key, or say which option is missing."""
+    return settings.scope_of(tenant=tenant, agent=agent, user=user, team=team)
+
+
+def scope_label(scope: str) -> str:
+    """Write a scope for people."""
+    return " / ".join(scope_parts(scope))
+
+
+def local_time(moment: datetime) -> str:
+    """Write a moment as date and minute, in UTC."""
+    return f"{moment:%Y-%m-%d %H:%M}"
+
+
+def print_json(value: Any) -> None:
+    """Print a JSON document, keys in the order given, one trailing newline."""
+    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
+    sys.stdout.flush()
+
+
+def progress_bar() -> Progress:
+    """Make the progress bars of long work; they go to stderr and vanish in a pipe."""
+    return Progress(
+        TextColumn("{task.description:<22}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=err,
+    )
+
+
+@contextmanager
+def errors_for_people() -> Iterator[None]:
+    """Show an error of Sediment's own as one line and end with its exit code."""
+    try:
+        yield
+    except SedimentError as error:
+        err.print(f"[bold red]error:[/] {_escaped(error.message)}", soft_wrap=True)
+        code = 3 if isinstance(error, Transient) else 2 if isinstance(error, UserError) else 1
+        raise SystemExit(code) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        sys.stderr.close()
+        raise SystemExit(0) from None
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", r"\[")
+
+
+def set_up_logging(verbose: bool) -> None:
+    """Log to stderr: warnings, or everything of ours when asked."""
+    logging.basicConfig(
+        level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
+    )
+    if verbose:
+        for name in ("flows", "connectors", "stores"):
+            logging.getLogger(name).setLevel(logging.INFO)

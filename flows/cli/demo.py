@@ -1,0 +1,116 @@
+"""``sediment demo``: a conversation that ships with Sediment, from its events to recall."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.panel import Panel
+from rich.text import Text
+
+from connectors.importers import ImportDefaults, read_events
+from connectors.settings import Settings
+from flows.cli.common import Brokers, DataDir, out, progress_bar, scope_label, settings_from
+from flows.cli.ingest import Ingested, ingest_file
+from flows.cli.memories import answer_table, ask, atom_table
+from flows.cli.run import process
+from flows.demo import CONVERSATION, DemoQuestion, load_demo
+from flows.runner import StopSignal, stop_on_signals
+from flows.topology import Progress
+from stores.records import Atom
+
+if TYPE_CHECKING:
+    from connectors.query.models import RecallAnswer
+
+__all__ = ["demo"]
+
+_SHOWN_PER_QUESTION = 3
+_TOUR = """\
+sediment memories list --tenant demo --agent companion --user ana
+sediment memories show ID --tenant demo --agent companion --user ana
+sediment recall "your own question" --tenant demo --agent companion --user ana
+sediment ingest FILE --tenant acme --agent helper --user you --session first
+sediment up        the flow and the query service together"""
+
+
+def demo(data_dir: DataDir = None, brokers: Brokers = None) -> None:
+    """Ingest a conversation, extract memories, ask questions. Running it again changes nothing.
+
+    Example: sediment demo
+    """
+    settings = settings_from(data_dir=data_dir, brokers=brokers)
+    questions = load_demo().questions
+    where = f"the log in {settings.data_dir}" if settings.embedded else settings.brokers
+    out.rule("[bold]1. Events go in")
+    out.print(f"A conversation of three users over some weeks, into {where}.")
+    count = _ingest(settings)
+    out.print(f"{count} events.")
+
+    out.rule("[bold]2. Memory settles")
+    out.print(_extraction_note(settings))
+    stop = StopSignal()
+    progress = Progress()
+    with stop_on_signals(stop):
+        process(settings, "all", stop, progress, follow=False)
+    if stop():
+        out.print("stopped; run the demo again and it goes on")
+        return
+    scopes = list(dict.fromkeys(_scope(question, settings) for question in questions))
+    for scope, atoms in zip(scopes, _atoms(settings, scopes), strict=True):
+        out.print(atom_table(atoms, title=f"\nWhat is known of {scope_label(scope)}"))
+
+    out.rule("[bold]3. Recall")
+    asked = [(_scope(question, settings), question.question) for question in questions]
+    for question, answer in zip(questions, ask(settings, asked), strict=True):
+        _show(question, answer)
+    out.print(Panel(Text(_TOUR), title="Go on", title_align="left"))
+
+
+def _ingest(settings: Settings) -> int:
+    from flows.parts import open_log
+
+    if not settings.embedded:
+        from connectors.kafka.connection import KafkaConnection
+        from connectors.kafka.topics import create_topics
+
+        connection = KafkaConnection(settings.brokers, settings.kafka)
+        create_topics(connection, settings.topic_prefix, settings.topic_partitions)
+    items = read_events(CONVERSATION, defaults=ImportDefaults(), format="events")
+    done = Ingested()
+    with progress_bar() as bar:
+        task = bar.add_task("ingest", total=None)
+        for done in ingest_file(items, open_log(settings).appender, settings):
+            bar.update(task, completed=done.events, total=done.events)
+    return done.events
+
+
+def _extraction_note(settings: Settings) -> str:
+    if settings.llm_base_url:
+        return f"{settings.llm_model} at {settings.llm_base_url} extracts the memories."
+    return (
+        "No LLM is configured, so extraction is [bold]rule-based[/]: it finds plainly stated "
+        "facts in English and Chinese and nothing subtler. For a model, set "
+        "SEDIMENT_LLM_BASE_URL, SEDIMENT_LLM_API_KEY and SEDIMENT_LLM_MODEL to any "
+        "OpenAI-compatible endpoint, and SEDIMENT_DATA_DIR to a new folder, and run it again."
+    )
+
+
+def _atoms(settings: Settings, scopes: Sequence[str]) -> list[list[Atom]]:
+    from connectors.embeddings import make_embedder
+    from flows.parts import open_store
+
+    with open_store(settings, make_embedder(settings), write=False) as store:
+        return [store.atoms_of(scope) for scope in scopes]
+
+
+def _scope(question: DemoQuestion, settings: Settings) -> str:
+    return settings.scope_of(tenant=question.tenant, agent=question.agent, user=question.user)
+
+
+def _show(question: DemoQuestion, answer: RecallAnswer) -> None:
+    table = answer_table(answer, _SHOWN_PER_QUESTION)
+    table.title = Text.assemble(
+        (f"\n{question.question}", "bold"), (f"  {question.user}", "dim")
+    )  # fmt: skip
+    table.title_justify = "left"
+    out.print(table)

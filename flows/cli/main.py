@@ -1,0 +1,61 @@
+"""The ``sediment`` command.
+
+Exit codes: 0 done; 1 done in part, or a check found something; 2 cannot do it as asked;
+3 a dependency cannot be reached; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flows import PIPELINE
+from flows.cli.admin import config, keys, topics
+from flows.cli.common import errors_for_people, set_up_logging
+from flows.cli.demo import demo
+from flows.cli.doctor import doctor
+from flows.cli.ingest import ingest
+from flows.cli.memories import memories, recall
+from flows.cli.run import run
+from flows.cli.serve import serve, up
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="sediment",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Turn conversation events into layered, long-lived memory for AI agents.",
+)
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log what happens.")] = False,
+) -> None:
+    set_up_logging(verbose)
+    if version:
+        typer.echo(PIPELINE)
+        raise typer.Exit
+
+
+for verb in (demo, ingest, run, up, serve, recall, doctor):
+    app.command()(verb)
+app.add_typer(memories, name="memories")
+app.add_typer(topics, name="topics")
+app.add_typer(config, name="config")
+app.add_typer(keys, name="keys")
+
+
+def main() -> None:
+    """Run the command line; errors of Sediment's own become one line and an exit code."""
+    with errors_for_people():
+        app()
+
+
+if __name__ == "__main__":
+    main()

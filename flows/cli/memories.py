@@ -1,0 +1,224 @@
+"""``sediment memories`` and ``sediment recall``: what is remembered, and what bears on a question.
+
+Both open the store in the data folder, or reach it through the process that has it open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from connectors.settings import Settings
+from flows.cli.common import (
+    Agent,
+    DataDir,
+    Json,
+    Team,
+    Tenant,
+    User,
+    local_time,
+    out,
+    print_json,
+    scope_label,
+    scope_of,
+    settings_from,
+)
+from stores.errors import UserError
+from stores.records import Atom
+
+if TYPE_CHECKING:
+    from connectors.query.models import RecallAnswer
+    from stores.milvus import MilvusStore
+
+__all__ = ["answer_table", "atom_table", "memories", "recall"]
+
+memories = typer.Typer(no_args_is_help=True, help="List memories, or show one with its sources.")
+
+
+@contextmanager
+def _opened(settings: Settings) -> Iterator[MilvusStore]:
+    from connectors.embeddings import make_embedder
+    from flows.parts import open_store
+
+    with open_store(settings, make_embedder(settings), write=False) as store:
+        yield store
+
+
+@memories.command("list")
+def list_memories(
+    tenant: Tenant,
+    agent: Agent = "",
+    user: User = "",
+    team: Team = "",
+    active: Annotated[bool, typer.Option("--active", help="Leave out superseded ones.")] = False,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """List the memories of a scope by the time they were said, oldest first.
+
+    Example: sediment memories list --tenant demo --agent companion --user ana
+    """
+    settings = settings_from(data_dir=data_dir)
+    scope = scope_of(settings, tenant, agent, user, team)
+    with _opened(settings) as store:
+        atoms = store.atoms_of(scope, only_active=active)
+    if json:
+        print_json({"items": [_as_json(atom) for atom in atoms], "total": len(atoms)})
+        return
+    if not atoms:
+        out.print(f"nothing is remembered of {scope_label(scope)}")
+        return
+    out.print(atom_table(atoms, title=scope_label(scope)))
+
+
+@memories.command("show")
+def show_memory(
+    memory_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the memory.")],
+    tenant: Tenant,
+    agent: Agent = "",
+    user: User = "",
+    team: Team = "",
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Show one memory with its validity and the events it came from.
+
+    Example: sediment memories show 3f1c… --tenant demo --agent companion --user ana
+    """
+    settings = settings_from(data_dir=data_dir)
+    scope = scope_of(settings, tenant, agent, user, team)
+    with _opened(settings) as store:
+        atom = store.get_atom(scope, memory_id)
+        if atom is None:
+            message = f"{scope_label(scope)} has no memory {memory_id}"
+            raise UserError(message)
+        events = store.get_events(scope, atom.source_event_ids)
+    if json:
+        found = [
+            {
+                "event_id": event.event_id,
+                "session_id": event.session_id,
+                "role": event.role,
+                "text": event.text,
+                "occurred_at": event.occurred_at.isoformat(),
+            }
+            for event in events
+        ]
+        print_json({"memory": _as_json(atom), "events": found})
+        return
+    table = Table.grid(padding=(0, 2))
+    for name, value in _as_json(atom).items():
+        table.add_row(Text(name, style="bold"), Text(str(value)))
+    out.print(table)
+    for event in events:
+        out.print(Text(f"\n{event.role}, {local_time(event.occurred_at)}, {event.event_id}", "dim"))
+        out.print(Text(event.text))
+
+
+def recall(
+    query: Annotated[str, typer.Argument(help="What to recall.")],
+    tenant: Tenant,
+    agent: Agent = "",
+    user: User = "",
+    team: Team = "",
+    limit: Annotated[int | None, typer.Option(min=1, max=100, help="Items at most.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens at most.")] = None,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Recall what bears on a question, best first.
+
+    Example: sediment recall "where does she live?" --tenant demo --agent companion --user ana
+    """
+    settings = settings_from(data_dir=data_dir, recall_limit=limit, budget_tokens=budget_tokens)
+    scope = scope_of(settings, tenant, agent, user, team)
+    (answer,) = ask(settings, [(scope, query)])
+    if json:
+        print_json(answer.model_dump(mode="json"))
+        return
+    out.print(answer_table(answer))
+    for part in answer.degraded:
+        out.print(f"without {part.part}: {part.reason}", style="yellow")
+
+
+def ask(settings: Settings, questions: Sequence[tuple[str, str]]) -> list[RecallAnswer]:
+    """Answer (scope, question) pairs, one after the other, on one opened store."""
+    from connectors.embeddings import make_embedder
+    from connectors.query.recall import Recall, RecallQuery
+    from flows.parts import open_store
+
+    embedder = make_embedder(settings)
+
+    async def answered(recall: Recall) -> list[RecallAnswer]:
+        return [
+            await recall.recall(
+                RecallQuery(
+                    scope=scope,
+                    text=text,
+                    limit=settings.recall_limit,
+                    budget_tokens=settings.budget_tokens,
+                )
+            )
+            for scope, text in questions
+        ]
+
+    with open_store(settings, embedder, write=False) as store:
+        recall = Recall.of(settings, store, embedder, full_text=store.full_text)
+        try:
+            return asyncio.run(answered(recall))
+        finally:
+            recall.close()
+
+
+def atom_table(atoms: Sequence[Atom], title: str) -> Table:
+    """Show atoms: what, since when, whether it still holds, where from."""
+    table = Table(title=title, title_justify="left", expand=True)
+    table.add_column("memory", ratio=5)
+    table.add_column("type")
+    table.add_column("said", no_wrap=True)
+    table.add_column("state")
+    table.add_column("from", ratio=2, overflow="fold")
+    for atom in atoms:
+        style = "dim" if atom.status != "active" else ""
+        state: str = atom.status
+        if atom.valid_until is not None:
+            state += f" since {atom.valid_until:%Y-%m-%d}"
+        table.add_row(
+            Text(atom.text),
+            atom.type,
+            local_time(atom.occurred_at),
+            state,
+            Text(", ".join(atom.source_event_ids)),
+            style=style,
+        )
+    return table
+
+
+def answer_table(answer: RecallAnswer, limit: int | None = None) -> Table:
+    """Show a recall: score, layer, time, text, sources."""
+    table = Table(expand=True)
+    table.add_column("score", justify="right")
+    table.add_column("layer")
+    table.add_column("said", no_wrap=True)
+    table.add_column("text", ratio=5)
+    table.add_column("from", ratio=2, overflow="fold")
+    for item in answer.items[:limit]:
+        table.add_row(
+            f"{item.score:.4f}",
+            item.layer,
+            local_time(item.occurred_at),
+            Text(item.text),
+            Text(", ".join(item.source_event_ids)),
+        )
+    return table
+
+
+def _as_json(atom: Atom) -> dict[str, object]:
+    shown: dict[str, object] = atom.model_dump(mode="json")
+    return shown

@@ -1,0 +1,122 @@
+"""``sediment run``: process the log."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+from rich.progress import Progress as Bar
+
+from connectors.settings import Settings
+from flows.cli.common import Brokers, DataDir, err, out, progress_bar, settings_from
+from flows.runner import FlowRun, StopSignal, stop_on_signals
+from flows.topology import FLOWS, FlowName, Progress, build_flow
+from stores.errors import UserError
+
+__all__ = ["extractor_line", "process", "run"]
+
+_POLL_S = 0.2
+
+
+def run(
+    flow: Annotated[str, typer.Argument(help=f"One of {', '.join(FLOWS)}.")] = "all",
+    embedded: Annotated[
+        bool, typer.Option("--embedded", help="Use the log in the data folder, not Kafka.")
+    ] = False,
+    follow: Annotated[
+        bool | None,
+        typer.Option(
+            "--follow/--to-end",
+            help="Go on with new events, or stop at the end of the log as it is now "
+            "[default: follow on Kafka, to the end when embedded]",
+        ),
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Worker threads of this process.")] = 1,
+    data_dir: DataDir = None,
+    brokers: Brokers = None,
+) -> None:
+    """Turn events into memory: FLOW is all (index and L1), l0 (index only) or l1.
+
+    Ctrl-C or SIGTERM stops it cleanly; the next run goes on where it was. Killed, it repeats
+    what came after the last snapshot, with the same ids. Nothing is lost either way.
+
+    Example: sediment run l1 --brokers localhost:9092 --workers 2
+    """
+    name = next((known for known in FLOWS if known == flow), None)
+    if name is None:
+        message = f"FLOW: {flow} is not one of {', '.join(FLOWS)}"
+        raise UserError(message)
+    if embedded and brokers:
+        message = "--embedded and --brokers exclude each other"
+        raise UserError(message)
+    settings = settings_from(data_dir=data_dir, brokers="" if embedded else brokers)
+    if settings.embedded and not embedded and brokers is None:
+        err.print("no brokers are set: running on the embedded log")
+    follow = (not settings.embedded) if follow is None else follow
+    stop = StopSignal()
+    progress = Progress()
+    err.print(extractor_line(settings))
+    with stop_on_signals(stop):
+        process(settings, name, stop, progress, follow=follow, workers=workers)
+    how = "stopped" if stop() else "reached the end of the log"
+    out.print(
+        f"{how}: {progress.read} events read, {progress.ended} windows ended"
+        + (f", {progress.indexed} events indexed" if flow != "l1" else "")
+    )
+
+
+def process(
+    settings: Settings,
+    name: FlowName,
+    stop: StopSignal,
+    progress: Progress,
+    *,
+    follow: bool,
+    workers: int = 1,
+) -> None:
+    """Run a flow until it ends, with a progress bar where the end is known."""
+    from flows.parts import flow_parts, open_log, recovery_folder
+
+    total = None
+    if not follow:
+        ends = open_log(settings).reader.end_offsets(settings.topic("l0.events"))
+        total = sum(ends.values())
+    with flow_parts(settings, name, stop, follow=follow, progress=progress) as parts:
+        flow_run = FlowRun(
+            lambda: build_flow(name, parts),
+            recovery_folder(settings, name),
+            timedelta(seconds=settings.snapshot_interval_s),
+            workers,
+        )
+        with progress_bar() as bar:
+            tasks = _tasks(bar, name, total)
+            flow_run.start()
+            while flow_run.running:
+                flow_run.wait(_POLL_S)
+                _show(bar, tasks, progress)
+            _show(bar, tasks, progress)
+            flow_run.wait()
+
+
+def extractor_line(settings: Settings) -> str:
+    """Say what extracts memories."""
+    if settings.llm_base_url:
+        return f"extraction: {settings.llm_model} at {settings.llm_base_url}"
+    return "extraction: rule-based, no LLM is configured (SEDIMENT_LLM_BASE_URL sets one)"
+
+
+def _tasks(bar: Bar, name: FlowName, total: int | None) -> dict[str, int]:
+    tasks = {"read": bar.add_task("events read", total=total)}
+    if name != "l1":
+        tasks["indexed"] = bar.add_task("events indexed", total=None)
+    if name != "l0":
+        tasks["ended"] = bar.add_task("windows ended", total=None)
+    return dict(tasks)
+
+
+def _show(bar: Bar, tasks: dict[str, int], progress: Progress) -> None:
+    for name, task in tasks.items():
+        bar.update(task, completed=getattr(progress, name))  # type: ignore[arg-type]
+    if "ended" in tasks:
+        bar.update(tasks["ended"], total=progress.windows or None)  # type: ignore[arg-type]

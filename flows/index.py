@@ -1,0 +1,62 @@
+"""The L0 index: every message becomes searchable as it was said, before any window closes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from zlib import crc32
+
+import bytewax.operators as op
+from bytewax.dataflow import Stream
+from bytewax.operators import KeyedStream
+
+from connectors.metrics import RECALLABLE_SECONDS
+from flows.async_stage import AsyncStage, Done, Failed, async_stage
+from stores.protocols import Clock, Embedder, EventIndex
+from stores.records import IndexedEvent, SourcedEvent
+
+__all__ = ["LANES", "Indexer", "index"]
+
+LANES = 4
+"""Queues that events are spread over by scope. One call takes a whole batch from one of them,
+so few lanes make large batches, and more than one lets embedding and writing overlap."""
+
+
+class Indexer:
+    """Work of the index stage: embed a batch of events and write them. Idempotent by event."""
+
+    def __init__(self, index: EventIndex, embedder: Embedder, clock: Clock) -> None:
+        """``clock`` is for the freshness metric only."""
+        self._index = index
+        self._embedder = embedder
+        self._clock = clock
+
+    async def __call__(
+        self, items: Sequence[SourcedEvent], previous_error: str | None
+    ) -> Sequence[None]:
+        """Index ``items``. Raises what embedder and index raise; then none counts as indexed."""
+        events = [IndexedEvent.of(item) for item in items]
+        vectors = await self._embedder.embed_passages([event.search_text() for event in events])
+        await asyncio.to_thread(self._index.upsert_events, events, vectors)
+        now = self._clock.now().timestamp()
+        freshness = RECALLABLE_SECONDS.labels("events")
+        for item in items:
+            freshness.observe(max(0.0, now - item.record.timestamp_ms / 1000))
+        return [None] * len(items)
+
+
+def index(
+    step_id: str, up: Stream[SourcedEvent], stage: AsyncStage[SourcedEvent, None]
+) -> KeyedStream[Done[SourcedEvent, None] | Failed[SourcedEvent]]:
+    """Index every message that has text. A repeated event writes the same row again."""
+    messages = op.filter(f"{step_id}_messages", up, _has_text)
+    lanes = op.key_on(f"{step_id}_lanes", messages, _lane)
+    return async_stage(step_id, lanes, stage)
+
+
+def _has_text(sourced: SourcedEvent) -> bool:
+    return sourced.event.type == "message" and bool(sourced.event.text().strip())
+
+
+def _lane(sourced: SourcedEvent) -> str:
+    return f"lane-{crc32(sourced.scope.encode()) % LANES}"

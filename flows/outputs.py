@@ -1,0 +1,224 @@
+"""What a flow writes to topics: atoms, scene jobs, dead letters, and one outcome for every end.
+
+Pure functions from a stage's result to records; the same result gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from pydantic import BaseModel
+
+from connectors.kafka.deadletter import dead_letter
+from connectors.metrics import DEAD_LETTERS, OUTCOMES
+from flows import PIPELINE
+from flows.async_stage import Failed
+from flows.reconcile import NewAtoms, StoredAtoms
+from flows.window import Skipped
+from stores.errors import InvalidEvent
+from stores.ids import content_id
+from stores.records import (
+    Atom,
+    LogRecord,
+    Outcome,
+    OutcomeResult,
+    OutRecord,
+    RefusedMemory,
+    SceneJob,
+    SourcedEvent,
+    Window,
+)
+
+__all__ = ["Topics", "failed_event", "failed_window", "refused", "skipped", "stored"]
+
+
+class Topics:
+    """Full names of the topics a flow writes."""
+
+    def __init__(self, prefix: str) -> None:
+        """``prefix`` is what every topic name begins with."""
+        self.atoms = f"{prefix}.l1.atoms"
+        self.scene_jobs = f"{prefix}.l2.jobs"
+        self.outcomes = f"{prefix}.outcomes"
+        self.l0_dead = f"{prefix}.l0.dlq"
+        self.l1_dead = f"{prefix}.l1.dlq"
+
+
+def refused(record: LogRecord, error: InvalidEvent, topics: Topics) -> list[OutRecord]:
+    """End a record that is not an event: its bytes to the dead letters, and an outcome."""
+    at = datetime.fromtimestamp(max(0, record.timestamp_ms) / 1000, tz=timezone.utc)
+    DEAD_LETTERS.labels("decode", error.reason).inc()
+    letter = dead_letter(
+        record,
+        topic=topics.l0_dead,
+        stage="decode",
+        error_class=type(error).__name__,
+        reason=error.reason,
+        error=error.message,
+        attempt=1,
+        first_failed_at=at,
+        last_failed_at=at,
+        pipeline=PIPELINE,
+    )
+    outcome = Outcome(
+        outcome_id=_record_id("decode", record),
+        kind="record",
+        stage="decode",
+        result="dead_lettered",
+        reason=error.reason,
+        topic=record.position.topic,
+        partition=record.position.partition,
+        offsets=(record.position.offset,),
+        pipeline=PIPELINE,
+    )
+    return [letter, _outcome(outcome, topics)]
+
+
+def failed_event(failed: Failed[SourcedEvent], topics: Topics) -> list[OutRecord]:
+    """End the indexing of an event that failed. Its window ends on its own, apart from this."""
+    sourced = failed.item
+    outcome = _of_event(sourced, "index", "dead_lettered", failed.reason, attempts=failed.attempts)
+    letter = _letter(sourced.record, "index", failed, topics.l0_dead)
+    return [letter, _outcome(outcome, topics)]
+
+
+def skipped(skip: Skipped, topics: Topics) -> list[OutRecord]:
+    """End an event without a window."""
+    return [_outcome(_of_event(skip.event, "window", "skipped", skip.reason), topics)]
+
+
+def without_user_text(window: Window, topics: Topics) -> list[OutRecord]:
+    """End a window in which no user said anything: nothing to ask a model about."""
+    return [_outcome(_of_window(window, "extract", "skipped", reason="no_user_text"), topics)]
+
+
+def failed_window(
+    window: Window, stage: str, failed: Failed[Any], topics: Topics
+) -> list[OutRecord]:
+    """End a window that was given up: the bytes of all its events, and one outcome."""
+    letters = [
+        _letter(sourced.record, stage, failed, topics.l1_dead, window.window_id)
+        for sourced in window.events
+    ]
+    outcome = _of_window(
+        window, stage, "dead_lettered", reason=failed.reason, attempts=failed.attempts
+    )
+    return [*letters, _outcome(outcome, topics)]
+
+
+def stored(new: NewAtoms, result: StoredAtoms, topics: Topics) -> list[OutRecord]:
+    """End a window whose atoms are stored: every atom written, a scene job, one outcome."""
+    window = new.window
+    records = [_record(topics.atoms, atom.atom_id, atom) for atom in result.written]
+    if result.written:
+        records.append(_record(topics.scene_jobs, window.scope, _scene_job(window, result.written)))
+    outcome = _of_window(
+        window,
+        "reconcile",
+        "extracted" if new.atoms else "empty",
+        atom_ids=tuple(atom.atom_id for atom in new.atoms),
+        refused=new.refused,
+        attempts=new.attempts,
+    )
+    return [*records, _outcome(outcome, topics)]
+
+
+def _scene_job(window: Window, written: Sequence[Atom]) -> SceneJob:
+    return SceneJob(
+        job_id=content_id("l2", window.window_id),
+        scope=window.scope,
+        window_id=window.window_id,
+        atom_ids=tuple(atom.atom_id for atom in written),
+        occurred_at=max(sourced.occurred_at for sourced in window.events),
+    )
+
+
+def _of_event(
+    sourced: SourcedEvent,
+    stage: str,
+    result: OutcomeResult,
+    reason: str,
+    attempts: int = 1,
+) -> Outcome:
+    position = sourced.position
+    return Outcome(
+        outcome_id=_record_id(stage, sourced.record),
+        kind="record",
+        stage=stage,
+        result=result,
+        reason=reason,
+        scope=sourced.scope,
+        session_id=sourced.event.session_id,
+        event_ids=(sourced.event.event_id,),
+        topic=position.topic,
+        partition=position.partition,
+        offsets=(position.offset,),
+        attempts=attempts,
+        pipeline=PIPELINE,
+    )
+
+
+def _of_window(
+    window: Window,
+    stage: str,
+    result: OutcomeResult,
+    *,
+    reason: str | None = None,
+    atom_ids: tuple[str, ...] = (),
+    refused: Sequence[RefusedMemory] = (),
+    attempts: int = 1,
+) -> Outcome:
+    position = window.events[0].position
+    return Outcome(
+        outcome_id=window.window_id,
+        kind="window",
+        stage=stage,
+        result=result,
+        reason=reason,
+        scope=window.scope,
+        session_id=window.session_id,
+        event_ids=tuple(sourced.event.event_id for sourced in window.events),
+        atom_ids=atom_ids,
+        refused=dict(sorted(Counter(memory.reason for memory in refused).items())),
+        topic=position.topic,
+        partition=position.partition,
+        offsets=tuple(sourced.position.offset for sourced in window.events),
+        attempts=attempts,
+        pipeline=PIPELINE,
+    )
+
+
+def _letter(
+    record: LogRecord, stage: str, failed: Failed[Any], topic: str, window_id: str = ""
+) -> OutRecord:
+    DEAD_LETTERS.labels(stage, failed.reason).inc()
+    return dead_letter(
+        record,
+        topic=topic,
+        stage=stage,
+        error_class=failed.error_class,
+        reason=failed.reason,
+        error=failed.message,
+        attempt=failed.attempts,
+        first_failed_at=failed.first_failed_at,
+        last_failed_at=failed.last_failed_at,
+        pipeline=PIPELINE,
+        window_id=window_id,
+    )
+
+
+def _outcome(outcome: Outcome, topics: Topics) -> OutRecord:
+    OUTCOMES.labels(outcome.stage, outcome.result).inc()
+    return _record(topics.outcomes, outcome.outcome_id, outcome)
+
+
+def _record_id(stage: str, record: LogRecord) -> str:
+    topic, partition, offset = record.position
+    return content_id("record", stage, topic, str(partition), str(offset))
+
+
+def _record(topic: str, key: str, record: BaseModel) -> OutRecord:
+    return OutRecord(topic, key.encode(), record.model_dump_json(exclude_none=True).encode())

@@ -1,0 +1,214 @@
+"""Opens the real parts of a flow, as the settings say, and closes them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from bytewax.inputs import Source
+from bytewax.outputs import FixedPartitionedSink
+
+from connectors.embeddings import make_embedder
+from connectors.filelog import FileLog, FileLogSink, FileLogSource
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.sink import KafkaAppender, KafkaSink
+from connectors.kafka.source import KafkaLog, KafkaSource
+from connectors.llm import make_chat
+from connectors.log import Appender, EndAt, LogReader, StartAt
+from connectors.metrics import STORE_SECONDS
+from connectors.settings import Settings
+from connectors.tokens import count_tokens
+from flows.async_stage import AsyncStage, FailureLimit, PendingWork, StageSpec, Work
+from flows.extract import LlmExtractor
+from flows.extract_work import ExtractWork
+from flows.index import Indexer
+from flows.outputs import Topics
+from flows.reconcile import Reconciler
+from flows.rules import RuleExtractor
+from flows.runner import StopSignal, SystemClock
+from flows.topology import FlowName, Parts, Progress
+from flows.window import WindowPolicy
+from stores.answers import RedisAnswers, SqliteAnswers
+from stores.embedded import open_embedded
+from stores.milvus import MilvusStore
+from stores.protocols import AnswerJournal, Embedder, Extractor
+from stores.records import LogRecord, OutRecord
+
+__all__ = [
+    "Log",
+    "flow_parts",
+    "open_extractor",
+    "open_journal",
+    "open_log",
+    "open_store",
+    "recovery_folder",
+]
+
+
+@dataclass(frozen=True)
+class Log:
+    """Both ways into the log, outside a dataflow."""
+
+    appender: Appender
+    reader: LogReader
+
+
+def open_log(settings: Settings) -> Log:
+    """Open the embedded file log, or Kafka when brokers are set."""
+    if settings.embedded:
+        log = _file_log(settings)
+        return Log(log, log)
+    connection = _kafka(settings)
+    return Log(KafkaAppender(connection), KafkaLog(connection))
+
+
+@contextmanager
+def open_store(settings: Settings, embedder: Embedder, *, write: bool) -> Iterator[MilvusStore]:
+    """Open the vector store and check that it was made with these settings.
+
+    The embedded one lives in this process, or is reached through the process that owns the data
+    folder when ``write`` is false. Raises :class:`~stores.errors.StoreMismatch` when the
+    collections were made with another embedding model, dimension or analyzer.
+    """
+    with ExitStack() as stack:
+        uri, token, refuse = settings.milvus_uri, settings.milvus_token.get_secret_value(), ""
+        if not uri:
+            handle = stack.enter_context(open_embedded(settings.data_dir, write=write))
+            uri, token, refuse = handle.uri, handle.token, handle.refuse_writes
+        store = MilvusStore(
+            uri,
+            token=token,
+            prefix=settings.collection_prefix,
+            dimension=embedder.dimension,
+            embedding_name=embedder.name,
+            analyzer=settings.analyzer,
+            refuse_writes=refuse,
+            observe=lambda operation, seconds: STORE_SECONDS.labels(operation).observe(seconds),
+        )
+        stack.callback(store.close)
+        store.ensure_collections()
+        yield store
+
+
+def open_journal(settings: Settings) -> AnswerJournal:
+    """Open the recorded answers: Redis when it is set, else a file in the data folder."""
+    if settings.redis_url:
+        return RedisAnswers(settings.redis_url, settings.topic_prefix)
+    return SqliteAnswers(settings.data_dir / "answers.sqlite")
+
+
+def open_extractor(settings: Settings) -> Extractor:
+    """Make the LLM extractor, or the rule-based one when no endpoint is configured."""
+    if not settings.llm_base_url:  # no journal is made where nothing is recorded
+        return RuleExtractor()
+    chat = make_chat(settings, open_journal(settings))
+    return RuleExtractor() if chat is None else LlmExtractor(chat, count_tokens=count_tokens)
+
+
+def recovery_folder(settings: Settings, name: FlowName) -> Path:
+    """Give the folder of a flow's recovery store."""
+    return settings.data_dir / "recovery" / ("embedded" if settings.embedded else name)
+
+
+@contextmanager
+def flow_parts(
+    settings: Settings,
+    name: FlowName,
+    stop: StopSignal,
+    *,
+    follow: bool,
+    progress: Progress | None = None,
+    opened: tuple[MilvusStore, Embedder] | None = None,
+) -> Iterator[Parts]:
+    """Open everything a flow needs.
+
+    :arg follow: read on for ever; otherwise up to the end of the log as it is now.
+    :arg opened: store and embedder to share, when the process has them already.
+    """
+    clock = SystemClock()
+    pending = PendingWork(settings.pending_cap)
+    limit = FailureLimit(rate=settings.halt_dead_letter_rate)
+    with ExitStack() as stack:
+        if opened is None:
+            embedder = make_embedder(settings)
+            store = stack.enter_context(open_store(settings, embedder, write=True))
+        else:
+            store, embedder = opened
+        extractor = open_extractor(settings)
+
+        def stage(step: str, work: Work, **limits: float) -> AsyncStage:  # type: ignore[type-arg]
+            spec = StageSpec(
+                name=step,
+                work=work,
+                clock=clock,
+                pending=pending,
+                failure_limit=limit,
+                stopping=stop,
+                **limits,  # type: ignore[arg-type]
+            )
+            return stack.enter_context(AsyncStage(spec))
+
+        source, sink = _source_and_sink(settings, name, pending, stop, follow)
+        yield Parts(
+            source=source,
+            sink=sink,
+            topics=Topics(settings.topic_prefix),
+            scope_fields=settings.scope_fields,
+            window=WindowPolicy(
+                user_turns=settings.window_user_turns,
+                warmup=settings.window_warmup,
+                gap=timedelta(seconds=settings.window_gap_s),
+                max_tokens=settings.window_max_tokens,
+                background=settings.window_background,
+                dedup_ids=settings.dedup_ids,
+            ),
+            clock=clock,
+            live=follow,
+            stopping=stop,
+            progress=progress or Progress(),
+            indexing=stage(
+                "index", Indexer(store, embedder, clock), batch_max=settings.embeddings_batch
+            ),
+            extracting=stage(
+                "extract",
+                ExtractWork(extractor),
+                concurrency=settings.concurrency,
+                per_key=settings.concurrency,
+                timeout_s=settings.llm_timeout_s,
+            ),
+            reconciling=stage("reconcile", Reconciler(store, embedder)),
+        )
+
+
+def _source_and_sink(
+    settings: Settings, name: FlowName, pending: PendingWork, stop: StopSignal, follow: bool
+) -> tuple[Source[LogRecord], FixedPartitionedSink[OutRecord, None]]:
+    topic = settings.topic("l0.events")
+    end = None if follow else EndAt.latest()
+    if settings.embedded:
+        log = _file_log(settings)
+        source = FileLogSource(log, topic, end=end, paused=pending.full, stopping=stop)
+        return source, FileLogSink(log)
+    connection = _kafka(settings)
+    group = f"{settings.consumer_group}-{name}"
+    kafka_source = KafkaSource(
+        connection,
+        topic,
+        group=group,
+        start=StartAt.beginning(),
+        end=end,
+        paused=pending.full,
+        stopping=stop,
+    )
+    return kafka_source, KafkaSink(connection)
+
+
+def _file_log(settings: Settings) -> FileLog:
+    return FileLog(settings.data_dir / "log", SystemClock())
+
+
+def _kafka(settings: Settings) -> KafkaConnection:
+    return KafkaConnection(settings.brokers, settings.kafka)

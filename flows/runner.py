@@ -1,0 +1,152 @@
+"""Runs a dataflow until its input ends or somebody asks it to stop.
+
+Asked to stop (SIGINT, SIGTERM), the sources end where they are, calls in flight get a grace
+period, and everything unfinished goes into the last recovery snapshot, which the next run
+resumes from. Killed instead, the next run resumes from the last snapshot before that and
+repeats what came after it, with the same ids. Neither loses anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import FrameType
+
+from bytewax.dataflow import Dataflow
+from bytewax.recovery import RecoveryConfig, init_db_dir
+from bytewax.run import cli_main
+
+from stores.errors import SedimentError
+
+__all__ = ["FlowRun", "StopSignal", "SystemClock", "recovery_store", "stop_on_signals"]
+
+_RECOVERY_PARTITIONS = 4
+"""Files the recovery store is split into. Bytewax spreads them over workers; it can be read by
+any number of workers, so this need not follow their number."""
+
+_log = logging.getLogger(__name__)
+
+
+class SystemClock:
+    """The wall clock."""
+
+    def now(self) -> datetime:
+        """Give the current time in UTC."""
+        return datetime.now(timezone.utc)
+
+
+class StopSignal:
+    """Says whether the flow was asked to stop. Thread-safe."""
+
+    def __init__(self) -> None:
+        """Nobody has asked yet."""
+        self._event = threading.Event()
+
+    def __call__(self) -> bool:
+        """Tell whether to stop; sources and stages poll this."""
+        return self._event.is_set()
+
+    def set(self) -> None:
+        """Ask to stop."""
+        self._event.set()
+
+
+def recovery_store(folder: Path) -> RecoveryConfig:
+    """Open the recovery store in ``folder``; make it when there is none.
+
+    It is made under another name and moved into place, so that a crash leaves none or a whole
+    one.
+    """
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = folder.with_name(f"{folder.name}.making")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        init_db_dir(unfinished, _RECOVERY_PARTITIONS)
+        unfinished.rename(folder)
+    return RecoveryConfig(folder)
+
+
+class FlowRun:
+    """One run of a dataflow, in a thread of its own so that signals and servers keep working.
+
+    :arg recovery: the recovery store's folder; one flow per folder.
+    :arg snapshot_interval: at most this much work is repeated after a crash.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], Dataflow],
+        recovery: Path,
+        snapshot_interval: timedelta,
+        workers: int = 1,
+    ) -> None:
+        """Nothing runs before :meth:`start`."""
+        self._build = build
+        self._recovery = recovery
+        self._snapshot_interval = snapshot_interval
+        self._workers = workers
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, name="dataflow", daemon=True)
+
+    def start(self) -> None:
+        """Begin to run."""
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        """True until the input has ended, the flow has stopped or failed."""
+        return self._thread.is_alive()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for the end. Raises what ended the flow when that was an error.
+
+        Of an error of Sediment's own, that one is raised and not Bytewax's wrapping of it.
+        """
+        self._thread.join(timeout)
+        if not self._thread.is_alive() and self._error is not None:
+            raise _cause(self._error)
+
+    def _main(self) -> None:
+        try:
+            cli_main(
+                self._build(),
+                workers_per_process=self._workers,
+                epoch_interval=self._snapshot_interval,
+                recovery_config=recovery_store(self._recovery),
+            )
+        except BaseException as error:  # raised again in wait(), in the caller's thread
+            self._error = error
+
+
+def _cause(error: BaseException) -> BaseException:
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, SedimentError):
+        found = found.__cause__ or found.__context__
+    return found or error
+
+
+@contextmanager
+def stop_on_signals(stop: StopSignal) -> Iterator[None]:
+    """Turn SIGINT and SIGTERM into a request to stop; a second one ends the process at once."""
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        if stop():
+            _log.warning("stopped at once; the next run resumes from the last snapshot")
+            os._exit(128 + signum)
+        _log.info("stopping; once more to stop at once")
+        stop.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

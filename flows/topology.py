@@ -1,0 +1,190 @@
+"""The dataflows: which stages stand behind which topic.
+
+Three of them, from the same functions:
+
+- ``all``: index and L1 in one dataflow. The embedded default, and a small Kafka set-up.
+- ``l0``: the index alone, so that it scales and fails apart from extraction.
+- ``l1``: decode, window, extract, reconcile. Writes dead letters and outcomes.
+
+On Kafka, ``l0`` and ``l1`` read the events topic each with its own group and recovery store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import bytewax.operators as op
+from bytewax.dataflow import Dataflow, Stream
+from bytewax.inputs import Source
+from bytewax.outputs import FixedPartitionedSink
+
+from connectors.dataflow import write_records
+from connectors.metrics import EVENTS_DECODED
+from connectors.settings import ScopeField
+from flows import outputs
+from flows.async_stage import AsyncStage, Done, Failed, async_stage
+from flows.decode import decode
+from flows.extractable import has_user_text
+from flows.index import index
+from flows.outputs import Topics
+from flows.reconcile import NewAtoms, StoredAtoms
+from flows.window import Skipped, WindowPolicy, window
+from stores.errors import InvalidEvent
+from stores.protocols import Clock
+from stores.records import LogRecord, OutRecord, SourcedEvent, Window
+
+__all__ = ["FLOWS", "FlowName", "Parts", "Progress", "build_flow"]
+
+FlowName = Literal["all", "l0", "l1"]
+FLOWS: tuple[FlowName, ...] = ("all", "l0", "l1")
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a run has come, for a progress bar. Counts of this process, from its start."""
+
+    read: int = 0
+    indexed: int = 0
+    windows: int = 0
+    ended: int = 0
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a dataflow is made of. Real or fake, it cannot tell.
+
+    :arg live: the log is followed, so windows may also close by processing time.
+    :arg stopping: true once the flow was asked to stop.
+    """
+
+    source: Source[LogRecord]
+    sink: FixedPartitionedSink[OutRecord, None]
+    topics: Topics
+    scope_fields: tuple[ScopeField, ...]
+    window: WindowPolicy
+    clock: Clock
+    live: bool
+    stopping: Callable[[], bool]
+    progress: Progress
+    indexing: AsyncStage[SourcedEvent, None]
+    extracting: AsyncStage[Window, NewAtoms]
+    reconciling: AsyncStage[NewAtoms, StoredAtoms]
+
+
+def build_flow(name: FlowName, parts: Parts) -> Dataflow:
+    """Wire one of the dataflows. Nothing is opened or started."""
+    flow = Dataflow(f"sediment_{name}")
+    records = op.input("events", flow, parts.source)
+    decoded = op.map("decode", records, lambda record: _Decoded.of(record, parts))
+    events = op.filter_map("valid", decoded, lambda result: result.event)
+    written: list[Stream[OutRecord]] = []
+    if name != "l0":
+        invalid = op.flat_map("invalid", decoded, lambda result: result.refusal(parts.topics))
+        written += [invalid, *_l1(events, parts)]
+    if name != "l1":
+        written.append(_l0(events, parts))
+    write_records("write", op.merge("written", *written), parts.sink)
+    return flow
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    record: LogRecord
+    value: SourcedEvent | InvalidEvent
+
+    @classmethod
+    def of(cls, record: LogRecord, parts: Parts) -> _Decoded:
+        value = decode(record, parts.scope_fields)
+        parts.progress.read += 1
+        if isinstance(value, SourcedEvent):
+            EVENTS_DECODED.labels(value.event.type).inc()
+        return cls(record, value)
+
+    @property
+    def event(self) -> SourcedEvent | None:
+        return self.value if isinstance(self.value, SourcedEvent) else None
+
+    def refusal(self, topics: Topics) -> list[OutRecord]:
+        if isinstance(self.value, InvalidEvent):
+            return outputs.refused(self.record, self.value, topics)
+        return []
+
+
+def _l0(events: Stream[SourcedEvent], parts: Parts) -> Stream[OutRecord]:
+    def failed(
+        item: tuple[str, Done[SourcedEvent, None] | Failed[SourcedEvent]],
+    ) -> list[OutRecord]:
+        parts.progress.indexed += 1
+        _, result = item
+        return outputs.failed_event(result, parts.topics) if isinstance(result, Failed) else []
+
+    return op.flat_map("index_failed", index("index", events, parts.indexing), failed)
+
+
+def _l1(events: Stream[SourcedEvent], parts: Parts) -> list[Stream[OutRecord]]:
+    topics, progress = parts.topics, parts.progress
+
+    def unwanted(item: tuple[str, _Cut]) -> list[OutRecord]:
+        _, cut = item
+        if isinstance(cut.ended, Skipped):
+            return outputs.skipped(cut.ended, topics)
+        if cut.wanted:
+            return []
+        progress.ended += 1
+        return outputs.without_user_text(cut.ended, topics)
+
+    def not_extracted(item: tuple[str, Done[Window, NewAtoms] | Failed[Window]]) -> list[OutRecord]:
+        _, result = item
+        if isinstance(result, Done):
+            return []
+        progress.ended += 1
+        return outputs.failed_window(result.item, "extract", result, topics)
+
+    def reconciled(
+        item: tuple[str, Done[NewAtoms, StoredAtoms] | Failed[NewAtoms]],
+    ) -> list[OutRecord]:
+        _, result = item
+        progress.ended += 1
+        if isinstance(result, Failed):
+            return outputs.failed_window(result.item.window, "reconcile", result, topics)
+        return outputs.stored(result.item, result.output, topics)
+
+    ended = window(
+        "window", events, parts.window, parts.clock, live=parts.live, stopping=parts.stopping
+    )
+    cut = op.map_value("cut", ended, lambda one: _Cut.of(one, progress))
+    windows = op.filter_map_value("windows", cut, _Cut.to_extract)
+    extracted = async_stage("extract", windows, parts.extracting)
+    new = op.filter_map_value("new", extracted, _new_atoms)
+    stored = async_stage("reconcile", new, parts.reconciling)
+    return [
+        op.flat_map("unwanted", cut, unwanted),
+        op.flat_map("not_extracted", extracted, not_extracted),
+        op.flat_map("reconciled", stored, reconciled),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """What the window stage ended; ``wanted`` when there is something to extract from."""
+
+    ended: Window | Skipped
+    wanted: bool
+
+    @classmethod
+    def of(cls, ended: Window | Skipped, progress: Progress) -> _Cut:
+        if isinstance(ended, Skipped):
+            return cls(ended, wanted=False)
+        progress.windows += 1
+        return cls(ended, has_user_text(ended))
+
+    def to_extract(self) -> Window | None:
+        return self.ended if self.wanted and isinstance(self.ended, Window) else None
+
+
+def _new_atoms(result: Done[Window, NewAtoms] | Failed[Window]) -> NewAtoms | None:
+    if isinstance(result, Failed):
+        return None
+    return replace(result.output, attempts=result.attempts)

@@ -1,0 +1,1 @@
+"""Speed and memory, each figure beside its ceiling or a baseline in the same run."""

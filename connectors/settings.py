@@ -100,7 +100,7 @@ class Settings(BaseSettings):
         default=60, ge=1, description="Calls in flight at once, per process and stage."
     )
     pending_cap: int = Field(
-        default=2000,
+        default=1000,
         ge=1,
         description="Items waiting in stages, per process, at which reading pauses.",
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from bytewax.dataflow import Dataflow
 from bytewax.inputs import Source
 from bytewax.outputs import FixedPartitionedSink
 
@@ -19,17 +21,17 @@ from connectors.kafka.source import KafkaLog, KafkaSource
 from connectors.llm import make_chat
 from connectors.log import Appender, EndAt, LogReader, StartAt
 from connectors.metrics import STORE_SECONDS
-from connectors.settings import Settings
+from connectors.settings import Settings, load_settings
 from connectors.tokens import count_tokens
 from flows.async_stage import AsyncStage, FailureLimit, PendingWork, StageSpec, Work
-from flows.extract import LlmExtractor
-from flows.extract_work import ExtractWork
+from flows.extract.llm import LlmExtractor
+from flows.extract.work import ExtractWork
 from flows.index import Indexer
 from flows.outputs import Topics
 from flows.reconcile import Reconciler
 from flows.rules import RuleExtractor
 from flows.runner import StopSignal, SystemClock
-from flows.topology import FlowName, Parts, Progress
+from flows.topology import FlowName, Parts, Progress, build_flow
 from flows.window import WindowPolicy
 from stores.answers import RedisAnswers, SqliteAnswers
 from stores.embedded import open_embedded
@@ -45,6 +47,7 @@ __all__ = [
     "open_log",
     "open_store",
     "recovery_folder",
+    "standing_flow",
 ]
 
 
@@ -96,7 +99,7 @@ def open_store(settings: Settings, embedder: Embedder, *, write: bool) -> Iterat
 def open_journal(settings: Settings) -> AnswerJournal:
     """Open the recorded answers: Redis when it is set, else a file in the data folder."""
     if settings.redis_url:
-        return RedisAnswers(settings.redis_url, settings.topic_prefix)
+        return RedisAnswers(settings.redis_url, settings.topic("answers"))
     return SqliteAnswers(settings.data_dir / "answers.sqlite")
 
 
@@ -212,3 +215,11 @@ def _file_log(settings: Settings) -> FileLog:
 
 def _kafka(settings: Settings) -> KafkaConnection:
     return KafkaConnection(settings.brokers, settings.kafka)
+
+
+def standing_flow(name: FlowName) -> Dataflow:
+    """Build a flow that Bytewax's own command runs; its parts close when the process ends."""
+    parts = flow_parts(load_settings(), name, StopSignal(), follow=True)
+    opened = parts.__enter__()
+    atexit.register(parts.__exit__, None, None, None)
+    return build_flow(name, opened)

@@ -26,7 +26,7 @@ from connectors.settings import ScopeField
 from flows import outputs
 from flows.async_stage import AsyncStage, Done, Failed, async_stage
 from flows.decode import decode
-from flows.extractable import has_user_text
+from flows.extract.text import has_user_text
 from flows.index import index
 from flows.outputs import Topics
 from flows.reconcile import NewAtoms, StoredAtoms

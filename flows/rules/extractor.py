@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from flows.extractable import extractable_text
+from flows.extract.text import extractable_text
 from flows.rules import chinese, english
 from flows.rules.clauses import clauses, holds_secret, is_chinese, is_hypothetical, sentences
 from flows.rules.dates import Span, resolve

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors import import_files
 from connectors.importers import (
     ImportDefaults,
     ImportedEvent,
@@ -23,6 +22,7 @@ from connectors.importers import (
     read_events,
     to_record,
 )
+from connectors.importers import files as import_files
 from connectors.settings import Settings
 from stores.errors import InvalidEvent, SettingsError, UserError
 from stores.ids import scope_key

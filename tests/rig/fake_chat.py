@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from connectors.tokens import count_tokens
-from flows.extract import LlmExtractor
+from flows.extract.llm import LlmExtractor
 from stores.protocols import ChatAnswer, ChatRequest
 from stores.records import Extraction, SourcedEvent, Window
 from tests.rig import extraction_script

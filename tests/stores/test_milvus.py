@@ -29,6 +29,7 @@ from stores.milvus_errors import translated
 from stores.milvus_schema import MAX_TEXT_BYTES, Meta, ServerKind, cut_text
 from stores.protocols import AtomStore, EventIndex, Filter, Searcher, Vectors
 from stores.records import Atom, AtomStatus, IndexedEvent, Position
+from stores.terms import TERMS_VERSION
 
 DIMENSION = 8
 SCOPE = "acme/helper/ana"
@@ -428,7 +429,7 @@ def test_other_settings_are_refused_and_both_sides_named(
     with pytest.raises(StoreMismatch, match=f"{theirs}.*{ours}.*another collection prefix"):
         other.ensure_collections()
     state = other.describe()
-    assert state.collections[0].meta == Meta("test", DIMENSION, "jieba")
+    assert state.collections[0].meta == Meta("test", DIMENSION, f"jieba/{TERMS_VERSION}")
     assert state.wanted != state.collections[0].meta
     other.close()
 

@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 from connectors.tokens import count_tokens
-from flows.extract import ANSWER_SCHEMA, LlmExtractor, atoms_of_extraction
+from flows.extract.llm import ANSWER_SCHEMA, LlmExtractor
+from flows.extract.work import atoms_of_extraction
 from flows.prompts import load_prompt, parse_prompt
 from stores.errors import MalformedAnswer, ServiceUnavailable
 from stores.ids import content_id

@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from connectors.llm import parse_json_answer
-from flows.extraction_answer import Checked, check_answer
-from flows.extraction_prompt import Shown, escape, plan_requests, room_beside
+from flows.extract.answer import Checked, check_answer
+from flows.extract.prompt import Shown, escape, plan_requests, room_beside
 from flows.prompts import load_prompt
 from stores.errors import MalformedAnswer
-from stores.ids import content_id
 from stores.protocols import ChatAnswer, ChatModel, ChatRequest
-from stores.records import ATOM_TYPES, Atom, Extraction, Window
+from stores.records import ATOM_TYPES, Extraction, Window
 
-__all__ = ["ANSWER_SCHEMA", "CODE_VERSION", "LlmExtractor", "atoms_of_extraction"]
+__all__ = ["ANSWER_SCHEMA", "CODE_VERSION", "LlmExtractor"]
 
 CODE_VERSION = 1
 """Raise it when the same answer could give other memories: it is part of every atom id."""
@@ -177,37 +176,3 @@ def _complaints(error: str | None, requests: int) -> dict[int, _Complaint]:
         what = " ".join(error.split())[:_COMPLAINT_CHARS]
         found = [_Complaint(1, number, requests, what) for number in range(1, requests + 1)]
     return {complaint.request: complaint for complaint in found}
-
-
-def atoms_of_extraction(
-    window: Window, extraction: Extraction, extractor_version: str
-) -> tuple[Atom, ...]:
-    """Turn what an extractor found in ``window`` into atoms, in the extractor's order.
-
-    Ids come from the window, the ordinal and the extractor's version: the same extraction gives
-    the same atoms. An atom holds from when its newest source was said. Raises ``KeyError`` when
-    a memory names a source that is not an event of the window.
-    """
-    said_at = {sourced.event.event_id: sourced.occurred_at for sourced in window.events}
-    atoms: list[Atom] = []
-    for ordinal, memory in enumerate(extraction.memories):
-        occurred_at = max(said_at[event_id] for event_id in memory.source_event_ids)
-        atoms.append(
-            Atom(
-                atom_id=content_id("atom", window.window_id, str(ordinal), extractor_version),
-                scope=window.scope,
-                session_id=window.session_id,
-                type=memory.type,
-                text=memory.text,
-                priority=memory.priority,
-                slot=memory.slot,
-                source_event_ids=memory.source_event_ids,
-                window_id=window.window_id,
-                extractor=extractor_version,
-                occurred_at=occurred_at,
-                activity_start=memory.activity_start,
-                activity_end=memory.activity_end,
-                valid_from=occurred_at,
-            )
-        )
-    return tuple(atoms)

@@ -1,5 +1,7 @@
 """Importers: files of conversations become events of the contract, one after the other.
 
+``files`` finds out what a file is and reads its lines, ``events`` makes events of messages.
+
 Nothing here writes to a log: :func:`read_events` parses, :func:`to_record` says what to write.
 
 - ``events``: one native event a line; ids of the command line fill the missing ones.
@@ -22,7 +24,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Literal
 
-from connectors.import_events import (
+from connectors.importers.events import (
     ID_OPTIONS,
     ImportDefaults,
     ImportTime,
@@ -35,7 +37,7 @@ from connectors.import_events import (
     time_of,
     validated,
 )
-from connectors.import_files import Document, Shape, detect, json_lines, load
+from connectors.importers.files import Document, Shape, detect, json_lines, load
 from connectors.settings import Settings
 from stores.errors import InvalidEvent
 from stores.records import CONTRACT_VERSION, L0Event, OutRecord

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.tokens import count_tokens
-from flows.extract import atoms_of_extraction
-from flows.extraction_answer import REFUSALS, Checked, check_answer
-from flows.extraction_prompt import plan_requests
+from flows.extract.answer import REFUSALS, Checked, check_answer
+from flows.extract.prompt import plan_requests
+from flows.extract.work import atoms_of_extraction
 from stores.errors import MalformedAnswer
 from stores.records import Memory, Window
 from tests.rig.events import sourced

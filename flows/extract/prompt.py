@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from flows.extractable import context_text, extractable_text, without_repeats
+from flows.extract.text import context_text, extractable_text, without_repeats
 from flows.prompts import Prompt
 from stores.records import SourcedEvent, Window
 

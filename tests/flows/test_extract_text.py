@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flows import extractable
-from flows.extractable import (
+from flows.extract import text as extractable
+from flows.extract.text import (
     clean_text,
     context_text,
     extractable_text,

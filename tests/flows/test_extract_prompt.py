@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.tokens import count_tokens
-from flows.extract import LlmExtractor
-from flows.extractable import clean_text
-from flows.extraction_prompt import BACKGROUND_CHARS, CONTEXT_CHARS, split_text
+from flows.extract.llm import LlmExtractor
+from flows.extract.prompt import BACKGROUND_CHARS, CONTEXT_CHARS, split_text
+from flows.extract.text import clean_text
 from stores.errors import MalformedAnswer
 from stores.protocols import ChatRequest
 from tests.rig import extraction_script

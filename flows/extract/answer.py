@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any, NoReturn, cast
 
-from flows.extraction_prompt import Line
+from flows.extract.prompt import Line
 from stores.errors import MalformedAnswer
 from stores.records import ATOM_TYPES, AtomType, Memory, RefusedMemory
 

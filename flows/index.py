@@ -12,6 +12,7 @@ from bytewax.operators import KeyedStream
 
 from connectors.metrics import RECALLABLE_SECONDS
 from flows.async_stage import AsyncStage, Done, Failed, async_stage
+from flows.dedup import first_only
 from stores.protocols import Clock, Embedder, EventIndex
 from stores.records import IndexedEvent, SourcedEvent
 
@@ -46,11 +47,16 @@ class Indexer:
 
 
 def index(
-    step_id: str, up: Stream[SourcedEvent], stage: AsyncStage[SourcedEvent, None]
+    step_id: str,
+    up: Stream[SourcedEvent],
+    stage: AsyncStage[SourcedEvent, None],
+    *,
+    dedup_ids: int,
 ) -> KeyedStream[Done[SourcedEvent, None] | Failed[SourcedEvent]]:
-    """Index every message that has text. A repeated event writes the same row again."""
+    """Index every message that has text; of a repeated event the first record stays."""
     messages = op.filter(f"{step_id}_messages", up, _has_text)
-    lanes = op.key_on(f"{step_id}_lanes", messages, _lane)
+    first = op.key_rm(f"{step_id}_any", first_only(f"{step_id}_first", messages, dedup_ids))
+    lanes = op.key_on(f"{step_id}_lanes", first, _lane)
     return async_stage(step_id, lanes, stage)
 
 

@@ -110,11 +110,11 @@ def failed_window(
 
 
 def stored(new: NewAtoms, result: StoredAtoms, topics: Topics) -> list[OutRecord]:
-    """End a window whose atoms are stored: every atom written, a scene job, one outcome."""
+    """End a window whose atoms are stored: every atom touched, a scene job, one outcome."""
     window = new.window
-    records = [_record(topics.atoms, atom.atom_id, atom) for atom in result.written]
-    if result.written:
-        records.append(_record(topics.scene_jobs, window.scope, _scene_job(window, result.written)))
+    records = [_record(topics.atoms, atom.atom_id, atom) for atom in result.touched]
+    if result.touched:
+        records.append(_record(topics.scene_jobs, window.scope, _scene_job(window, result.touched)))
     outcome = _of_window(
         window,
         "reconcile",
@@ -126,12 +126,12 @@ def stored(new: NewAtoms, result: StoredAtoms, topics: Topics) -> list[OutRecord
     return [*records, _outcome(outcome, topics)]
 
 
-def _scene_job(window: Window, written: Sequence[Atom]) -> SceneJob:
+def _scene_job(window: Window, touched: Sequence[Atom]) -> SceneJob:
     return SceneJob(
         job_id=content_id("l2", window.window_id),
         scope=window.scope,
         window_id=window.window_id,
-        atom_ids=tuple(atom.atom_id for atom in written),
+        atom_ids=tuple(atom.atom_id for atom in touched),
         occurred_at=max(sourced.occurred_at for sourced in window.events),
     )
 

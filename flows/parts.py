@@ -113,7 +113,7 @@ def open_extractor(settings: Settings) -> Extractor:
 
 def recovery_folder(settings: Settings, name: FlowName) -> Path:
     """Give the folder of a flow's recovery store."""
-    return settings.data_dir / "recovery" / ("embedded" if settings.embedded else name)
+    return settings.data_dir / "recovery" / name
 
 
 @contextmanager
@@ -182,7 +182,7 @@ def flow_parts(
                 per_key=settings.concurrency,
                 timeout_s=settings.llm_timeout_s,
             ),
-            reconciling=stage("reconcile", Reconciler(store, embedder)),
+            reconciling=stage("reconcile", Reconciler(store, embedder, clock)),
         )
 
 

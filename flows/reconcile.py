@@ -9,7 +9,9 @@ Two rules, on exact values only, so that they decide the same way every time:
   Which one is newer is decided by event time, never by which came first, so a history that is
   imported late does not overwrite what was said after it.
 
-Applying the same window twice changes nothing, also when later windows were applied between.
+Applying the same window twice changes nothing, also when later windows were applied between;
+it names the same atoms again, so that a run killed between storing and producing them makes
+up for it.
 """
 
 from __future__ import annotations
@@ -19,11 +21,21 @@ import unicodedata
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from stores.protocols import AtomStore, Embedder
+from connectors.metrics import RECALLABLE_SECONDS
+from stores.protocols import AtomStore, Clock, Embedder
 from stores.records import Atom, RefusedMemory, Window
 
-__all__ = ["NewAtoms", "Reconciler", "ScopeAtoms", "StoredAtoms", "WarmScopes", "normalised"]
+__all__ = [
+    "Applied",
+    "NewAtoms",
+    "Reconciler",
+    "ScopeAtoms",
+    "StoredAtoms",
+    "WarmScopes",
+    "normalised",
+]
 
 _WARM_SCOPES = 2000
 """Scopes whose atoms are kept in memory between windows, most recently used."""
@@ -39,6 +51,18 @@ def normalised(text: str) -> str:
     return " ".join(folded.split()).rstrip(".!。！ ")
 
 
+class Applied(NamedTuple):
+    """What a window's atoms did, each atom once and in its final state.
+
+    :arg touched: every atom the window makes, adds to or supersedes; the same ones when it was
+        applied before. These are produced.
+    :arg changed: those of them that the store does not hold like this yet.
+    """
+
+    touched: tuple[Atom, ...]
+    changed: tuple[Atom, ...]
+
+
 class ScopeAtoms:
     """All atoms of one scope, in memory, and what new ones do to them."""
 
@@ -50,34 +74,49 @@ class ScopeAtoms:
         for atom in atoms:
             self._put(atom)
 
-    def apply(self, incoming: Sequence[Atom]) -> list[Atom]:
-        """Take in one window's atoms.
-
-        :returns: every atom to be written, new ones first, each once, in its final state.
-        """
-        changed: dict[str, Atom] = {}
+    def apply(self, incoming: Sequence[Atom]) -> Applied:
+        """Take in one window's atoms."""
+        touched: dict[str, Atom] = {}
+        changed: set[str] = set()
         for atom in incoming:
-            for written in self._apply_one(atom):
-                self._put(written)
-                changed[written.atom_id] = written
-        return list(changed.values())
+            for settled in self._settle(atom):
+                touched[settled.atom_id] = settled
+                if self._by_id.get(settled.atom_id) != settled:
+                    changed.add(settled.atom_id)
+                    self._put(settled)
+        return Applied(
+            tuple(touched.values()),
+            tuple(touched[atom_id] for atom_id in touched if atom_id in changed),
+        )
 
-    def _apply_one(self, atom: Atom) -> list[Atom]:
-        if atom.atom_id in self._by_id:
-            return []
+    def _settle(self, atom: Atom) -> list[Atom]:
+        """Give the atom that stands for ``atom``, and all that it supersedes, as they end."""
+        known = self._by_id.get(atom.atom_id) or self._merged(atom)
+        settled = [atom] if known is None else [known]
+        if known is None or self._by_id.get(known.atom_id) != known:
+            settled = self._timeline(settled[0])
+        ids = {one.atom_id for one in settled}
+        older = self._by_slot.get(atom.slot or "", ())
+        return settled + [
+            self._by_id[other]
+            for other in older
+            if other not in ids and self._by_id[other].superseded_by == settled[0].atom_id
+        ]
+
+    def _merged(self, atom: Atom) -> Atom | None:
+        """Give the atom that says the same, with the sources of both; ``None`` without one."""
         for other_id in self._by_text.get((atom.type, normalised(atom.text)), ()):
             other = self._by_id[other_id]
             if set(atom.source_event_ids) <= set(other.source_event_ids):
-                return []  # taken in before, by a run that was killed after it
+                return other  # taken in before, by a run that was killed after it
             if other.status == "active":
-                sources = dict.fromkeys((*other.source_event_ids, *atom.source_event_ids))
                 # Said again: it holds from the first statement to at least the newest one.
-                merged = {
-                    "source_event_ids": tuple(sources),
-                    "occurred_at": max(other.occurred_at, atom.occurred_at),
-                }
-                return self._timeline(other.model_copy(update=merged))
-        return self._timeline(atom)
+                sources = dict.fromkeys((*other.source_event_ids, *atom.source_event_ids))
+                newest = max(other.occurred_at, atom.occurred_at)
+                return other.model_copy(
+                    update={"source_event_ids": tuple(sources), "occurred_at": newest}
+                )
+        return None
 
     def _timeline(self, atom: Atom) -> list[Atom]:
         """Put ``atom`` where its date belongs among the values of its slot."""
@@ -108,12 +147,10 @@ class ScopeAtoms:
 
 
 def _superseded(old: Atom, newer: Atom) -> Atom:
+    # The newer value may have been said again since: it took over when it was first said.
+    since = newer.valid_from if newer.valid_from >= old.occurred_at else newer.occurred_at
     return old.model_copy(
-        update={
-            "status": "superseded",
-            "superseded_by": newer.atom_id,
-            "valid_until": newer.occurred_at,
-        }
+        update={"status": "superseded", "superseded_by": newer.atom_id, "valid_until": since}
     )
 
 
@@ -160,10 +197,10 @@ class NewAtoms:
 class StoredAtoms:
     """A window whose atoms are in the store.
 
-    :arg written: every atom that was written for it, changed older ones included.
+    :arg touched: every atom it made or changed, older ones included.
     """
 
-    written: tuple[Atom, ...]
+    touched: tuple[Atom, ...]
 
 
 class Reconciler:
@@ -172,10 +209,11 @@ class Reconciler:
     It writes atoms, then returns; a crash between repeats the write with the same result.
     """
 
-    def __init__(self, store: AtomStore, embedder: Embedder) -> None:
-        """Nothing is read until the first window comes."""
+    def __init__(self, store: AtomStore, embedder: Embedder, clock: Clock) -> None:
+        """Nothing is read until the first window comes; ``clock`` is for the freshness metric."""
         self._store = store
         self._embedder = embedder
+        self._clock = clock
         self._warm = WarmScopes()
 
     async def __call__(
@@ -194,13 +232,16 @@ class Reconciler:
             self._warm.put(scope, known)
         # From here the memory is ahead of the store, until the write is done.
         try:
-            written = known.apply(item.atoms)
-            if written:
+            touched, changed = known.apply(item.atoms)
+            if changed:
                 vectors = await self._embedder.embed_passages(
-                    [atom.search_text() for atom in written]
+                    [atom.search_text() for atom in changed]
                 )
-                await asyncio.to_thread(self._store.upsert_atoms, written, vectors)
+                await asyncio.to_thread(self._store.upsert_atoms, changed, vectors)
         except BaseException:
             self._warm.drop(scope)
             raise
-        return StoredAtoms(tuple(written))
+        newest = max(sourced.record.timestamp_ms for sourced in item.window.events)
+        age = self._clock.now().timestamp() - newest / 1000
+        RECALLABLE_SECONDS.labels("atoms").observe(max(0.0, age))
+        return StoredAtoms(touched)

@@ -120,7 +120,8 @@ def _l0(events: Stream[SourcedEvent], parts: Parts) -> Stream[OutRecord]:
         _, result = item
         return outputs.failed_event(result, parts.topics) if isinstance(result, Failed) else []
 
-    return op.flat_map("index_failed", index("index", events, parts.indexing), failed)
+    indexed = index("index", events, parts.indexing, dedup_ids=parts.window.dedup_ids)
+    return op.flat_map("index_failed", indexed, failed)
 
 
 def _l1(events: Stream[SourcedEvent], parts: Parts) -> list[Stream[OutRecord]]:

@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from hashlib import blake2b
 from typing import get_args
 
 import bytewax.operators as op
@@ -31,6 +30,7 @@ from bytewax.dataflow import Stream
 from bytewax.operators import KeyedStream, StatefulBatchLogic
 
 from connectors.metrics import DUPLICATES, WINDOW_EVENTS
+from flows.dedup import RecentIds
 from stores.ids import content_id
 from stores.protocols import Clock
 from stores.records import ClosedBy, SourcedEvent, Window
@@ -39,7 +39,6 @@ __all__ = ["ScopeWindows", "Skipped", "WindowPolicy", "WindowSnapshot", "estimat
 
 _WARMUP = (1, 2, 4)
 _OBSERVED = {why: WINDOW_EVENTS.labels(why) for why in get_args(ClosedBy)}
-_SEEN_BYTES = 16
 _CLOSED_SESSIONS_KEPT = 32
 """Sessions of a scope without an open window whose last messages are kept as background."""
 
@@ -120,15 +119,11 @@ class ScopeWindows:
         self._policy = policy
         self._open: dict[str, _Session] = {}
         self._closed: dict[str, _Session] = {}  # in the order of their last closing
-        self._seen: dict[bytes, None] = {}
+        self._seen = RecentIds(policy.dedup_ids, resume.seen if resume else b"")
         self._clock: datetime | None = None
         if resume is not None:
             self._open = {name: session.copy() for name, session in resume.open}
             self._closed = {name: session.copy() for name, session in resume.closed}
-            self._seen = {
-                resume.seen[at : at + _SEEN_BYTES]: None
-                for at in range(0, len(resume.seen), _SEEN_BYTES)
-            }
             self._clock = resume.clock
         # At or before every open session's idle_since: spares looking at all of them each time.
         self._idle_floor = self._oldest_idle()
@@ -145,7 +140,7 @@ class ScopeWindows:
     def on_event(self, sourced: SourcedEvent) -> list[Window | Skipped]:
         """Take the scope's next event. A repeated one changes nothing."""
         event = sourced.event
-        if not self._is_new(event.event_id):
+        if not self._seen.add(event.event_id):
             DUPLICATES.inc()
             return []
         now = max(self._clock, sourced.occurred_at) if self._clock else sourced.occurred_at
@@ -172,18 +167,9 @@ class ScopeWindows:
         return WindowSnapshot(
             tuple((name, session.copy()) for name, session in self._open.items()),
             tuple((name, session.copy()) for name, session in self._closed.items()),
-            b"".join(self._seen),
+            self._seen.snapshot(),
             self._clock,
         )
-
-    def _is_new(self, event_id: str) -> bool:
-        digest = blake2b(event_id.encode("utf-8"), digest_size=_SEEN_BYTES).digest()
-        if digest in self._seen:
-            return False
-        self._seen[digest] = None
-        if len(self._seen) > self._policy.dedup_ids:
-            del self._seen[next(iter(self._seen))]
-        return True
 
     def _close_before(self, sourced: SourcedEvent, tokens: int) -> list[Window]:
         """Close the event's own session where the event cannot join its window."""

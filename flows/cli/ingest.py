@@ -35,7 +35,8 @@ from flows.cli.common import (
     progress_bar,
     settings_from,
 )
-from stores.errors import UserError
+from stores.errors import SettingsError, UserError
+from stores.records import OutRecord
 
 __all__ = ["Ingested", "ingest", "ingest_file"]
 
@@ -60,14 +61,36 @@ def ingest_file(
     done = Ingested()
     items = iter(items)
     while batch := list(islice(items, _BATCH)):
-        events = [item for item in batch if isinstance(item, ImportedEvent)]
-        done.problems += [item for item in batch if isinstance(item, ImportProblem)]
-        if events:
-            appender.append([to_record(event, settings) for event in events])
-        done.events += len(events)
-        done.synthetic_times += sum(event.time == "synthetic" for event in events)
+        records: list[OutRecord] = []
+        for item in batch:
+            record = _record(item, settings)
+            if isinstance(record, ImportProblem):
+                done.problems.append(record)
+                continue
+            records.append(record)
+            done.synthetic_times += isinstance(item, ImportedEvent) and item.time == "synthetic"
+        if records:
+            appender.append(records)
+        done.events += len(records)
         yield done
     yield done
+
+
+def _record(item: ImportedEvent | ImportProblem, settings: Settings) -> OutRecord | ImportProblem:
+    """Make the record of what was read, or say why there is none."""
+    if isinstance(item, ImportProblem):
+        return item
+    try:
+        return to_record(item, settings)
+    except SettingsError as error:
+        # The contract leaves only the team to the producer, so it is what this event lacks.
+        place = "" if item.line else f"event {item.event.event_id}: "
+        return ImportProblem(
+            line=item.line,
+            reason="empty_id",
+            field="team_id",
+            message=f"{place}{error.message}; give --team, or put team_id into the file",
+        )
 
 
 def ingest(

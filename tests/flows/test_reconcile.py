@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import permutations
 
 import numpy as np
@@ -16,14 +17,14 @@ from flows.window import ScopeWindows, WindowPolicy
 from stores.errors import ServiceUnavailable
 from stores.protocols import Vectors
 from stores.records import Atom, Window
-from tests.rig.events import at, atom, sourced
+from tests.rig.events import START, at, atom, sourced
 
 
 def _final(*batches: Sequence[Atom]) -> dict[str, Atom]:
     scope = ScopeAtoms()
     stored: dict[str, Atom] = {}
     for batch in batches:
-        stored |= {written.atom_id: written for written in scope.apply(batch)}
+        stored |= {written.atom_id: written for written in scope.apply(batch).changed}
     return stored
 
 
@@ -101,6 +102,24 @@ def test_a_crash_that_repeats_windows_changes_nothing(
     assert _final(*batches[:killed_after], *batches[resumed_from:]) == undisturbed
 
 
+@given(st.lists(st.tuples(texts, slots, st.integers(0, 5)), min_size=1, max_size=8))
+def test_a_window_applied_again_names_the_same_atoms(
+    said: list[tuple[str, str | None, int]],
+) -> None:
+    """Killed after storing and before producing, the next run must produce all of them."""
+    scope = ScopeAtoms()
+    batches = [
+        [atom(f"a{n}", text, slot=slot, seconds=minute * 60)]
+        for n, (text, slot, minute) in enumerate(said)
+    ]
+    for batch in batches:
+        first = {one.atom_id for one in scope.apply(batch).touched}
+        again = scope.apply(batch)
+        assert first
+        assert {one.atom_id for one in again.touched} == first
+        assert again.changed == ()
+
+
 class _Store:
     def __init__(self) -> None:
         self.atoms: dict[str, Atom] = {}
@@ -132,6 +151,11 @@ class _Embedder:
         return np.ones(2, np.float32)
 
 
+class _Clock:
+    def now(self) -> datetime:
+        return START
+
+
 def _item(*atoms: Atom) -> NewAtoms:
     windows = ScopeWindows(WindowPolicy(user_turns=1)).on_event(sourced())
     assert isinstance(windows[0], Window)
@@ -140,7 +164,7 @@ def _item(*atoms: Atom) -> NewAtoms:
 
 def test_a_failed_write_leaves_memory_no_further_than_the_store() -> None:
     store = _Store()
-    work = Reconciler(store, _Embedder())
+    work = Reconciler(store, _Embedder(), _Clock())
     lisbon = atom("a", "User lives in Lisbon", slot="home.city")
     porto = atom("b", "User lives in Porto", slot="home.city", seconds=60)
     asyncio.run(work([_item(lisbon)], None))
@@ -156,7 +180,7 @@ def test_a_failed_write_leaves_memory_no_further_than_the_store() -> None:
 
 def test_a_warm_scope_is_not_read_again_and_the_coldest_makes_room() -> None:
     store = _Store()
-    work = Reconciler(store, _Embedder())
+    work = Reconciler(store, _Embedder(), _Clock())
     for n in range(3):
         asyncio.run(work([_item(atom(f"a{n}", f"fact {n}"))], None))
     assert store.reads == 1

@@ -40,7 +40,6 @@ from bytewax.testing import TestingSource, run_main
 from confluent_kafka import Producer
 from rich.console import Console
 from rich.table import Table
-from typing_extensions import override
 
 from connectors.embeddings import make_embedder
 from connectors.filelog import FileLog
@@ -115,7 +114,6 @@ def log_records(count: int) -> list[LogRecord]:
 
 
 class _Nowhere(DynamicSink[object]):
-    @override
     def build(
         self, step_id: str, worker_index: int, worker_count: int
     ) -> StatelessSinkPartition[object]:
@@ -123,7 +121,6 @@ class _Nowhere(DynamicSink[object]):
 
 
 class _NowherePartition(StatelessSinkPartition[object]):
-    @override
     def write_batch(self, items: list[object]) -> None:
         pass
 

@@ -151,6 +151,13 @@ class Settings(BaseSettings):
     # Query service
     host: str = Field(default="127.0.0.1", description="Address the query service binds to.")
     port: int = Field(default=8080, ge=0, le=65535, description="Port of the query service.")
+    metrics_port: int = Field(
+        default=0,
+        ge=0,
+        le=65535,
+        description="Port on which `sediment run` serves /metrics; 0 off.",
+    )
+    metrics_host: str = Field(default="127.0.0.1", description="Address of that port.")
     api_keys_file: Path | None = Field(
         default=None,
         description="JSON file of hashed API keys and their scopes; needed off loopback.",

@@ -13,6 +13,7 @@ from bytewax.dataflow import Dataflow
 from bytewax.inputs import Source
 from bytewax.outputs import FixedPartitionedSink
 
+from connectors.answers_topic import PublishedAnswers
 from connectors.embeddings import make_embedder
 from connectors.filelog import FileLog, FileLogSink, FileLogSource
 from connectors.kafka.connection import KafkaConnection
@@ -97,10 +98,18 @@ def open_store(settings: Settings, embedder: Embedder, *, write: bool) -> Iterat
 
 
 def open_journal(settings: Settings) -> AnswerJournal:
-    """Open the recorded answers: Redis when it is set, else a file in the data folder."""
-    if settings.redis_url:
-        return RedisAnswers(settings.redis_url, settings.topic("answers"))
-    return SqliteAnswers(settings.data_dir / "answers.sqlite")
+    """Open the recorded answers: Redis when it is set, else a file in the data folder.
+
+    On Kafka every new answer also goes to the answers topic.
+    """
+    journal: AnswerJournal = (
+        RedisAnswers(settings.redis_url, settings.topic("answers"))
+        if settings.redis_url
+        else SqliteAnswers(settings.data_dir / "answers.sqlite")
+    )
+    if settings.embedded:
+        return journal
+    return PublishedAnswers(journal, open_log(settings).appender, settings.topic("answers"))
 
 
 def open_extractor(settings: Settings) -> Extractor:

@@ -145,7 +145,10 @@ def open_embedded(
 
 
 def _in_use(pid: int) -> str:
-    return f"the data folder is in use by process {pid or 'unknown'}; stop it first"
+    return (
+        f"the data folder is in use by process {pid or 'unknown'}; stop it first "
+        "(`sediment up` runs flow and query service in one process)"
+    )
 
 
 # --- owner -----------------------------------------------------------------------------------

@@ -98,17 +98,17 @@ TOPICS: tuple[TopicSpec, ...] = (
     TopicSpec(
         name="answers",
         key="request hash",
-        holds="recorded LLM answers; never deleted: a replay asks nothing twice",
+        holds="recorded LLM answers, written before they are used; never deleted",
     ),
     TopicSpec(
         name="l0.dlq",
         key="the original key",
-        holds="records of l0.events that are not events, as they came",
+        holds="records of l0.events that are not events or could not be indexed, as they came",
     ),
     TopicSpec(
         name="l1.dlq",
         key="the original key",
-        holds="records of l0.events whose window could not be extracted, as they came",
+        holds="records of l0.events whose window could not be extracted or stored, as they came",
     ),
 )
 

@@ -142,5 +142,5 @@ def set_up_logging(verbose: bool) -> None:
         level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
     )
     if verbose:
-        for name in ("flows", "connectors", "stores"):
+        for name in ("flows", "connectors", "stores", "sediment"):
             logging.getLogger(name).setLevel(logging.INFO)

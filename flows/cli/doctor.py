@@ -13,9 +13,13 @@ from rich.text import Text
 
 from connectors.settings import Settings
 from flows.cli.common import Brokers, DataDir, Json, out, print_json, settings_from
-from stores.errors import SedimentError, StoreMismatch
+from stores.errors import InvalidEvent, SedimentError, StoreMismatch, UserError
 
 __all__ = ["Finding", "doctor", "examine"]
+
+
+_KEYS_LOOKED_AT = 200
+"""Newest records of each partition whose keys are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ def examine(settings: Settings) -> list[Finding]:
     """Examine each dependency in turn; one that is broken hides none of the others."""
     looks: list[tuple[str, Callable[[Settings], str], str]] = [
         ("log", _log, "start the broker, or correct SEDIMENT_BROKERS; `sediment topics create`"),
+        ("record keys", _keys, "key every record by its scope: docs/produce-events.md"),
         ("embeddings", _embeddings, "correct SEDIMENT_EMBEDDINGS_*, or unset the URL"),
         ("milvus", _milvus, "start Milvus, or correct SEDIMENT_MILVUS_URI"),
         ("answers", _answers, "start Redis, or correct SEDIMENT_REDIS_URL"),
@@ -83,6 +88,33 @@ def _log(settings: Settings) -> str:
     ends = open_log(settings).reader.end_offsets(topic)
     where = f"file log in {settings.data_dir}" if settings.embedded else f"Kafka {settings.brokers}"
     return f"{where}: {topic} has {len(ends)} partitions, {sum(ends.values())} records"
+
+
+def _keys(settings: Settings) -> str:
+    """Look at the newest records: is each keyed by its scope?"""
+    from connectors.log import EndAt, Place, StartAt
+    from flows.decode import decode
+    from flows.parts import open_log
+
+    topic = settings.topic("l0.events")
+    reader = open_log(settings).reader
+    starts = {
+        partition: Place("offset", max(0, end - _KEYS_LOOKED_AT))
+        for partition, end in reader.end_offsets(topic).items()
+    }
+    looked = wrong = 0
+    for record in reader.read(topic, StartAt(partitions=starts), EndAt.latest()):
+        decoded = decode(record, settings.scope_fields)
+        if not isinstance(decoded, InvalidEvent):
+            looked += 1
+            wrong += record.key != decoded.scope.encode()
+    if wrong:
+        message = (
+            f"{wrong} of the newest {looked} events are not keyed by their scope; they are "
+            "processed, but their order, and so a replay, is not certain"
+        )
+        raise UserError(message)
+    return f"the newest {looked} events are keyed by their scope"
 
 
 def _embeddings(settings: Settings) -> str:

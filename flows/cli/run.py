@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Annotated
 
@@ -12,7 +14,7 @@ from connectors.settings import Settings
 from flows.cli.common import Brokers, DataDir, err, out, progress_bar, settings_from
 from flows.runner import FlowRun, StopSignal, stop_on_signals
 from flows.topology import FLOWS, FlowName, Progress, build_flow
-from stores.errors import UserError
+from stores.errors import SettingsError, UserError
 
 __all__ = ["extractor_line", "process", "run"]
 
@@ -57,7 +59,7 @@ def run(
     stop = StopSignal()
     progress = Progress()
     err.print(extractor_line(settings))
-    with stop_on_signals(stop):
+    with stop_on_signals(stop), _metrics_served(settings):
         process(settings, name, stop, progress, follow=follow, workers=workers)
     how = "stopped" if stop() else "reached the end of the log"
     out.print(
@@ -104,6 +106,29 @@ def extractor_line(settings: Settings) -> str:
     if settings.llm_base_url:
         return f"extraction: {settings.llm_model} at {settings.llm_base_url}"
     return "extraction: rule-based, no LLM is configured (SEDIMENT_LLM_BASE_URL sets one)"
+
+
+@contextmanager
+def _metrics_served(settings: Settings) -> Iterator[None]:
+    """Serve this process's metrics for as long as it runs, where a port is set."""
+    if not settings.metrics_port:
+        yield
+        return
+    from prometheus_client import start_http_server
+
+    try:
+        server, thread = start_http_server(settings.metrics_port, addr=settings.metrics_host)
+    except OSError as error:
+        where = f"{settings.metrics_host}:{settings.metrics_port}"
+        message = f"SEDIMENT_METRICS_PORT: cannot listen on {where}: {error.strerror}"
+        raise SettingsError(message) from None
+    err.print(f"metrics on http://{settings.metrics_host}:{settings.metrics_port}/metrics")
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def _tasks(bar: Bar, name: FlowName, total: int | None) -> dict[str, int]:

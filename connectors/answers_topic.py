@@ -1,0 +1,52 @@
+"""Recorded answers as a topic, so that a replay elsewhere can use them."""
+
+from __future__ import annotations
+
+import orjson
+
+from connectors.log import Appender
+from stores.protocols import AnswerJournal, ChatAnswer
+from stores.records import OutRecord
+
+__all__ = ["PublishedAnswers"]
+
+
+class PublishedAnswers:
+    """A journal that also writes every new answer to a topic: an ``AnswerJournal``.
+
+    The topic first, then the journal: an answer that the journal knows is in the topic. Killed
+    between the two, the question is asked and published again; of two records with one key the
+    later one was used.
+
+    :arg topic: full name. Record key: the request hash.
+    """
+
+    def __init__(self, journal: AnswerJournal, appender: Appender, topic: str) -> None:
+        """Share ``appender`` with whoever else writes to the log."""
+        self._journal = journal
+        self._appender = appender
+        self._topic = topic
+
+    def get(self, request_hash: str) -> ChatAnswer | None:
+        """Look in the journal."""
+        return self._journal.get(request_hash)
+
+    def put(self, request_hash: str, prompt_version: str, answer: ChatAnswer) -> None:
+        """Publish and record; returns when both are durable. Blocking.
+
+        Raises :class:`~stores.errors.ServiceUnavailable` when the log or the journal is down.
+        """
+        body = {
+            "v": 1,
+            "request_hash": request_hash,
+            "prompt_version": prompt_version,
+            "model": answer.model,
+            "text": answer.text,
+            "prompt_tokens": answer.prompt_tokens,
+            "completion_tokens": answer.completion_tokens,
+            "latency_s": answer.latency_s,
+            "finish_reason": answer.finish_reason,
+        }
+        record = OutRecord(self._topic, request_hash.encode(), orjson.dumps(body))
+        self._appender.append([record])
+        self._journal.put(request_hash, prompt_version, answer)

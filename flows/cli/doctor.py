@@ -91,7 +91,7 @@ def _log(settings: Settings) -> str:
 
 
 def _keys(settings: Settings) -> str:
-    """Look at the newest records: is each keyed by its scope?"""
+    """Look whether the newest records are keyed by their scope."""
     from connectors.log import EndAt, Place, StartAt
     from flows.decode import decode
     from flows.parts import open_log

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.panel import Panel
 from rich.text import Text
 
 from connectors.importers import ImportDefaults, read_events
 from connectors.settings import Settings
 from flows.cli.common import Brokers, DataDir, out, progress_bar, scope_label, settings_from
 from flows.cli.ingest import Ingested, ingest_file
-from flows.cli.memories import answer_table, ask, atom_table
+from flows.cli.memories import ask, show_answer, show_atoms
 from flows.cli.run import process
 from flows.demo import CONVERSATION, DemoQuestion, load_demo
 from flows.runner import StopSignal, stop_on_signals
@@ -42,9 +41,8 @@ def demo(data_dir: DataDir = None, brokers: Brokers = None) -> None:
     questions = load_demo().questions
     where = f"the log in {settings.data_dir}" if settings.embedded else settings.brokers
     out.rule("[bold]1. Events go in")
-    out.print(f"A conversation of three users over some weeks, into {where}.")
     count = _ingest(settings)
-    out.print(f"{count} events.")
+    out.print(f"{count} events of three users over seven weeks, into {where}.")
 
     out.rule("[bold]2. Memory settles")
     out.print(_extraction_note(settings))
@@ -57,13 +55,15 @@ def demo(data_dir: DataDir = None, brokers: Brokers = None) -> None:
         return
     scopes = list(dict.fromkeys(_scope(question, settings) for question in questions))
     for scope, atoms in zip(scopes, _atoms(settings, scopes), strict=True):
-        out.print(atom_table(atoms, title=f"\nWhat is known of {scope_label(scope)}"))
+        show_atoms(atoms, title=f"\nWhat is known of {scope_label(scope)}")
+    out.print("\n● holds today   ○ superseded by something said later", style="dim")
 
     out.rule("[bold]3. Recall")
     asked = [(_scope(question, settings), question.question) for question in questions]
     for question, answer in zip(questions, ask(settings, asked), strict=True):
         _show(question, answer)
-    out.print(Panel(Text(_TOUR), title="Go on", title_align="left"))
+    out.rule("[bold]Go on")
+    out.print(Text(_TOUR), soft_wrap=True)
 
 
 def _ingest(settings: Settings) -> int:
@@ -108,9 +108,5 @@ def _scope(question: DemoQuestion, settings: Settings) -> str:
 
 
 def _show(question: DemoQuestion, answer: RecallAnswer) -> None:
-    table = answer_table(answer, _SHOWN_PER_QUESTION)
-    table.title = Text.assemble(
-        (f"\n{question.question}", "bold"), (f"  {question.user}", "dim")
-    )  # fmt: skip
-    table.title_justify = "left"
-    out.print(table)
+    out.print(Text.assemble(("\n" + question.question, "bold"), f"   ({question.user})"))
+    show_answer(answer, _SHOWN_PER_QUESTION)

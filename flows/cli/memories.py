@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from connectors.query.models import RecallAnswer
     from stores.milvus import MilvusStore
 
-__all__ = ["answer_table", "atom_table", "memories", "recall"]
+__all__ = ["ask", "memories", "recall", "show_answer", "show_atoms"]
 
 memories = typer.Typer(no_args_is_help=True, help="List memories, or show one with its sources.")
 
@@ -74,7 +74,7 @@ def list_memories(
     if not atoms:
         out.print(f"nothing is remembered of {scope_label(scope)}")
         return
-    out.print(atom_table(atoms, title=scope_label(scope)))
+    show_atoms(atoms, title=scope_label(scope))
 
 
 @memories.command("show")
@@ -142,9 +142,7 @@ def recall(
     if json:
         print_json(answer.model_dump(mode="json"))
         return
-    out.print(answer_table(answer))
-    for part in answer.degraded:
-        out.print(f"without {part.part}: {part.reason}", style="yellow")
+    show_answer(answer)
 
 
 def ask(settings: Settings, questions: Sequence[tuple[str, str]]) -> list[RecallAnswer]:
@@ -176,47 +174,38 @@ def ask(settings: Settings, questions: Sequence[tuple[str, str]]) -> list[Recall
             recall.close()
 
 
-def atom_table(atoms: Sequence[Atom], title: str) -> Table:
-    """Show atoms: what, since when, whether it still holds, where from."""
-    table = Table(title=title, title_justify="left", expand=True)
-    table.add_column("memory", ratio=5)
-    table.add_column("type")
-    table.add_column("said", no_wrap=True)
-    table.add_column("state")
-    table.add_column("from", ratio=2, overflow="fold")
+def show_atoms(atoms: Sequence[Atom], title: str) -> None:
+    """Print atoms: what, which kind, since when and until when it holds, where from."""
+    out.print(Text(title, style="bold"))
     for atom in atoms:
-        style = "dim" if atom.status != "active" else ""
-        state: str = atom.status
+        holds = atom.status == "active"
+        said = f"{atom.occurred_at:%Y-%m-%d}"
         if atom.valid_until is not None:
-            state += f" since {atom.valid_until:%Y-%m-%d}"
-        table.add_row(
-            Text(atom.text),
-            atom.type,
-            local_time(atom.occurred_at),
-            state,
-            Text(", ".join(atom.source_event_ids)),
-            style=style,
-        )
-    return table
+            said += f" until {atom.valid_until:%Y-%m-%d}"
+        marks = [atom.type, said, *([] if holds else [atom.status])]
+        _show_item("●" if holds else "○", atom.text, marks, atom.source_event_ids, dim=not holds)
 
 
-def answer_table(answer: RecallAnswer, limit: int | None = None) -> Table:
-    """Show a recall: score, layer, time, text, sources."""
-    table = Table(expand=True)
-    table.add_column("score", justify="right")
-    table.add_column("layer")
-    table.add_column("said", no_wrap=True)
-    table.add_column("text", ratio=5)
-    table.add_column("from", ratio=2, overflow="fold")
-    for item in answer.items[:limit]:
-        table.add_row(
-            f"{item.score:.4f}",
-            item.layer,
-            local_time(item.occurred_at),
-            Text(item.text),
-            Text(", ".join(item.source_event_ids)),
-        )
-    return table
+def show_answer(answer: RecallAnswer, limit: int | None = None) -> None:
+    """Print a recall, best first: score, layer, time, text, sources."""
+    for place, item in enumerate(answer.items[:limit], start=1):
+        marks = [f"score {item.score:.4f}", item.layer, item.type, local_time(item.occurred_at)]
+        _show_item(f"{place}.", item.text, marks, item.source_event_ids, dim=False)
+    if not answer.items:
+        out.print("  nothing was found")
+    for part in answer.degraded:
+        out.print(f"  without {part.part}: {part.reason}", style="yellow")
+
+
+def _show_item(
+    mark: str, text: str, marks: Sequence[str], sources: Sequence[str], *, dim: bool
+) -> None:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(width=3, justify="right")
+    grid.add_column(overflow="fold")
+    grid.add_row(mark, Text(text, style="dim" if dim else ""))
+    grid.add_row("", Text(f"{' · '.join(marks)} · from {', '.join(sources)}", style="dim"))
+    out.print(grid)
 
 
 def _as_json(atom: Atom) -> dict[str, object]:

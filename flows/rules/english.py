@@ -139,6 +139,11 @@ RULES: tuple[Rule, ...] = (
     Rule("job.joined", _p(r"(?:I|<have>) <adv>joined (?P<v><proper>)(?= as|\W*$| last| in)"),
          _PERSONA, 75, "job.employer",
          unless=_p(r"\b(?:club|gym|group|class|community|choir|team)\b")),
+    Rule("job.title.at", _p(
+        r"(?:I <adv>work|<am> <adv>working|<have> <adv>(?:worked|been working)|I <adv>(?:started|"
+        r"got (?:a|my) (?:new )?job)(?: working)?) as (?P<job>[^,.;]{2,50}?) (?:at|for) <proper>"),
+        # Without the employer: it has a slot of its own and may change before the job does.
+        _PERSONA, 85, "job.title", "User works as {job}."),
     Rule("job.title", _p(
         r"(?:I <adv>(?:work|freelance)|<am> <adv>(?:working|employed)|"
         r"<have> <adv>(?:worked|been working)|I <adv>(?:started(?: work(?:ing)?)?|got (?:a|my)"

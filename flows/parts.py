@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -42,6 +42,7 @@ from stores.records import LogRecord, OutRecord
 
 __all__ = [
     "Log",
+    "consumer_group",
     "flow_parts",
     "open_extractor",
     "open_journal",
@@ -49,6 +50,7 @@ __all__ = [
     "open_store",
     "recovery_folder",
     "standing_flow",
+    "window_policy",
 ]
 
 
@@ -70,12 +72,16 @@ def open_log(settings: Settings) -> Log:
 
 
 @contextmanager
-def open_store(settings: Settings, embedder: Embedder, *, write: bool) -> Iterator[MilvusStore]:
+def open_store(
+    settings: Settings, embedder: Embedder, *, write: bool, drop_first: bool = False
+) -> Iterator[MilvusStore]:
     """Open the vector store and check that it was made with these settings.
 
     The embedded one lives in this process, or is reached through the process that owns the data
     folder when ``write`` is false. Raises :class:`~stores.errors.StoreMismatch` when the
     collections were made with another embedding model, dimension or analyzer.
+
+    :arg drop_first: delete the collections with all rows and make them anew.
     """
     with ExitStack() as stack:
         uri, token, refuse = settings.milvus_uri, settings.milvus_token.get_secret_value(), ""
@@ -93,36 +99,61 @@ def open_store(settings: Settings, embedder: Embedder, *, write: bool) -> Iterat
             observe=lambda operation, seconds: STORE_SECONDS.labels(operation).observe(seconds),
         )
         stack.callback(store.close)
+        if drop_first:
+            store.drop_collections()
         store.ensure_collections()
         yield store
 
 
-def open_journal(settings: Settings) -> AnswerJournal:
+@contextmanager
+def open_journal(settings: Settings) -> Iterator[AnswerJournal]:
     """Open the recorded answers: Redis when it is set, else a file in the data folder.
 
     On Kafka every new answer also goes to the answers topic.
     """
-    journal: AnswerJournal = (
+    with closing(
         RedisAnswers(settings.redis_url, settings.topic("answers"))
         if settings.redis_url
         else SqliteAnswers(settings.data_dir / "answers.sqlite")
-    )
-    if settings.embedded:
-        return journal
-    return PublishedAnswers(journal, open_log(settings).appender, settings.topic("answers"))
+    ) as journal:
+        if settings.embedded:
+            yield journal
+        else:
+            appender = open_log(settings).appender
+            yield PublishedAnswers(journal, appender, settings.topic("answers"))
 
 
-def open_extractor(settings: Settings) -> Extractor:
+@contextmanager
+def open_extractor(settings: Settings) -> Iterator[Extractor]:
     """Make the LLM extractor, or the rule-based one when no endpoint is configured."""
     if not settings.llm_base_url:  # no journal is made where nothing is recorded
-        return RuleExtractor()
-    chat = make_chat(settings, open_journal(settings))
-    return RuleExtractor() if chat is None else LlmExtractor(chat, count_tokens=count_tokens)
+        yield RuleExtractor()
+        return
+    with open_journal(settings) as journal:
+        chat = make_chat(settings, journal)
+        yield RuleExtractor() if chat is None else LlmExtractor(chat, count_tokens=count_tokens)
 
 
 def recovery_folder(settings: Settings, name: FlowName) -> Path:
     """Give the folder of a flow's recovery store."""
     return settings.data_dir / "recovery" / name
+
+
+def consumer_group(settings: Settings, name: FlowName) -> str:
+    """Name the group under which a flow notes how far it has read."""
+    return f"{settings.consumer_group}-{name}"
+
+
+def window_policy(settings: Settings) -> WindowPolicy:
+    """Say when windows close, from the settings."""
+    return WindowPolicy(
+        user_turns=settings.window_user_turns,
+        warmup=settings.window_warmup,
+        gap=timedelta(seconds=settings.window_gap_s),
+        max_tokens=settings.window_max_tokens,
+        background=settings.window_background,
+        dedup_ids=settings.dedup_ids,
+    )
 
 
 @contextmanager
@@ -149,7 +180,7 @@ def flow_parts(
             store = stack.enter_context(open_store(settings, embedder, write=True))
         else:
             store, embedder = opened
-        extractor = open_extractor(settings)
+        extractor = stack.enter_context(open_extractor(settings))
 
         def stage(step: str, work: Work, **limits: float) -> AsyncStage:  # type: ignore[type-arg]
             spec = StageSpec(
@@ -169,14 +200,7 @@ def flow_parts(
             sink=sink,
             topics=Topics(settings.topic_prefix),
             scope_fields=settings.scope_fields,
-            window=WindowPolicy(
-                user_turns=settings.window_user_turns,
-                warmup=settings.window_warmup,
-                gap=timedelta(seconds=settings.window_gap_s),
-                max_tokens=settings.window_max_tokens,
-                background=settings.window_background,
-                dedup_ids=settings.dedup_ids,
-            ),
+            window=window_policy(settings),
             clock=clock,
             live=follow,
             stopping=stop,
@@ -200,12 +224,12 @@ def _source_and_sink(
 ) -> tuple[Source[LogRecord], FixedPartitionedSink[OutRecord, None]]:
     topic = settings.topic("l0.events")
     end = None if follow else EndAt.latest()
+    group = consumer_group(settings, name)
     if settings.embedded:
         log = _file_log(settings)
-        source = FileLogSource(log, topic, end=end, paused=pending.full, stopping=stop)
+        source = FileLogSource(log, topic, group=group, end=end, paused=pending.full, stopping=stop)
         return source, FileLogSink(log)
     connection = _kafka(settings)
-    group = f"{settings.consumer_group}-{name}"
     kafka_source = KafkaSource(
         connection,
         topic,

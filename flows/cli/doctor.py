@@ -139,7 +139,8 @@ def _milvus(settings: Settings) -> str:
 def _answers(settings: Settings) -> str:
     from flows.parts import open_journal
 
-    open_journal(settings).get("doctor")
+    with open_journal(settings) as journal:
+        journal.get("doctor")
     return "Redis" if settings.redis_url else f"file {settings.data_dir / 'answers.sqlite'}"
 
 

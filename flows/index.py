@@ -16,7 +16,7 @@ from flows.dedup import first_only
 from stores.protocols import Clock, Embedder, EventIndex
 from stores.records import IndexedEvent, SourcedEvent
 
-__all__ = ["LANES", "Indexer", "index"]
+__all__ = ["LANES", "Indexer", "has_text", "index"]
 
 LANES = 4
 """Queues that events are spread over by scope. One call takes a whole batch from one of them,
@@ -54,13 +54,14 @@ def index(
     dedup_ids: int,
 ) -> KeyedStream[Done[SourcedEvent, None] | Failed[SourcedEvent]]:
     """Index every message that has text; of a repeated event the first record stays."""
-    messages = op.filter(f"{step_id}_messages", up, _has_text)
+    messages = op.filter(f"{step_id}_messages", up, has_text)
     first = op.key_rm(f"{step_id}_any", first_only(f"{step_id}_first", messages, dedup_ids))
     lanes = op.key_on(f"{step_id}_lanes", first, _lane)
     return async_stage(step_id, lanes, stage)
 
 
-def _has_text(sourced: SourcedEvent) -> bool:
+def has_text(sourced: SourcedEvent) -> bool:
+    """Say whether an event is indexed: a message with more than white space."""
     return sourced.event.type == "message" and bool(sourced.event.text().strip())
 
 

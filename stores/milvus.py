@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -32,9 +31,11 @@ from stores.ids import event_key
 from stores.milvus_errors import CALL_ERRORS, translated
 from stores.milvus_schema import (
     LAYERS,
+    CollectionState,
     Layer,
     Meta,
     ServerKind,
+    StoreState,
     atom_pk,
     atom_row,
     build_schema,
@@ -43,13 +44,14 @@ from stores.milvus_schema import (
     filter_expression,
     index_params,
     read_record,
+    record_key,
     split_requests,
 )
 from stores.protocols import Filter, Hit, Vectors
 from stores.records import Atom, IndexedEvent
 from stores.terms import TERMS_VERSION, query_terms
 
-__all__ = ["CollectionState", "MilvusStore", "StoreState"]
+__all__ = ["MilvusStore"]
 
 logger = logging.getLogger(__name__)
 # pymilvus logs each failed call with a traceback; every failure reaches our caller as an error.
@@ -58,29 +60,6 @@ logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
 _PAGE_ROWS = 2000  # rows read at once: some MB of ordinary atoms
 _SHORTEST = 1e-12  # a shorter vector has no direction
 _MAX_HITS = 16_384  # what a server gives at most
-
-
-@dataclass(frozen=True, slots=True)
-class CollectionState:
-    """One collection as it is on the server; ``meta`` is ``None`` when it is missing or alien."""
-
-    name: str
-    exists: bool
-    meta: Meta | None
-
-
-@dataclass(frozen=True, slots=True)
-class StoreState:
-    """What ``sediment doctor`` shows of the store.
-
-    :arg wanted: what the settings ask for, to be compared with each collection's ``meta``.
-    """
-
-    server_version: str
-    embedded: bool
-    full_text: bool
-    wanted: Meta
-    collections: tuple[CollectionState, ...]
 
 
 class MilvusStore:
@@ -161,6 +140,18 @@ class MilvusStore:
                         name, index_params(wanted, server), timeout=self._timeout_s, sync=False
                     )
                 client.load_collection(name, timeout=self._timeout_s)
+
+    def drop_collections(self) -> None:
+        """Delete the collections of this prefix with all rows; missing ones are no error.
+
+        Until the next :meth:`ensure_collections`, reads and writes fail.
+        """
+        self._require_write("cannot drop collections")
+        client = self._client()
+        for layer in LAYERS:
+            name = collection_name(self._prefix, layer)
+            with self._calling(f"drop collection {name}"):
+                client.drop_collection(name, timeout=self._timeout_s)
 
     def describe(self) -> StoreState:
         """Say what is there, without changing anything."""
@@ -260,6 +251,21 @@ class MilvusStore:
         by_id = {event.event_id: event for event in found}
         return [by_id[event_id] for event_id in event_ids if event_id in by_id]
 
+    def holds(self, records: Sequence[Atom] | Sequence[IndexedEvent]) -> list[bool]:
+        """Say of each record whether it is there, equal in every field (strong read).
+
+        All records are of one layer.
+        """
+        if not records:
+            return []
+        layer: Layer = "atoms" if isinstance(records[0], Atom) else "events"
+        keys = [record_key(record) for record in records]
+        wanted = ", ".join(f'"{key}"' for key in keys)
+        with self._calling("holds"):
+            rows = self._query(layer, f"id in [{wanted}]", limit=len(keys))
+        found = {row["id"]: read_record(layer, row["record"]) for row in rows}
+        return [found.get(key) == record for key, record in zip(keys, records, strict=True)]
+
     def search_dense(
         self, layer: str, scope: str, vector: Vectors, limit: int, where: Filter
     ) -> list[Hit]:
@@ -329,8 +335,9 @@ class MilvusStore:
             return
         message = (
             f"collection {name} was made with {found or 'no settings of Sediment'}; "
-            f"the settings now say {wanted}. Go back to the old settings, or choose another "
-            "collection prefix and fill it again by replaying the log"
+            f"the settings now say {wanted}. Go back to the old settings, or fill another "
+            "collection prefix with `sediment rebuild --collection-prefix NEW` and set "
+            "SEDIMENT_COLLECTION_PREFIX=NEW"
         )
         raise StoreMismatch(message)
 

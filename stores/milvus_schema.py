@@ -28,9 +28,11 @@ from stores.terms import index_terms
 __all__ = [
     "LAYERS",
     "MAX_TEXT_BYTES",
+    "CollectionState",
     "Layer",
     "Meta",
     "ServerKind",
+    "StoreState",
     "atom_pk",
     "atom_row",
     "build_schema",
@@ -40,6 +42,7 @@ __all__ = [
     "filter_expression",
     "index_params",
     "read_record",
+    "record_key",
     "scope_id",
     "split_requests",
 ]
@@ -139,6 +142,29 @@ class Meta:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class CollectionState:
+    """One collection as it is on the server; ``meta`` is ``None`` when it is missing or alien."""
+
+    name: str
+    exists: bool
+    meta: Meta | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """What ``sediment doctor`` shows of the store.
+
+    :arg wanted: what the settings ask for, to be compared with each collection's ``meta``.
+    """
+
+    server_version: str
+    embedded: bool
+    full_text: bool
+    wanted: Meta
+    collections: tuple[CollectionState, ...]
+
+
 def collection_name(prefix: str, layer: Layer) -> str:
     """Name the collection of a layer."""
     return f"{prefix}_{layer}"
@@ -219,27 +245,30 @@ def atom_pk(scope: str, atom_id: str) -> str:
     return content_id("atom", scope, atom_id)
 
 
+def record_key(record: Atom | IndexedEvent) -> str:
+    """Give the primary key of a record's row."""
+    if isinstance(record, Atom):
+        return atom_pk(record.scope, record.atom_id)
+    return event_key(record.scope, record.event_id)
+
+
 def event_row(event: IndexedEvent, vector: Any, *, with_text: bool) -> dict[str, Any]:
     """Make the row of an event."""
-    key = event_key(event.scope, event.event_id)
-    return _row(key, event, _EVENTS.dump_json(event).decode(), vector, with_text=with_text)
+    return _row(event, _EVENTS.dump_json(event).decode(), vector, with_text=with_text)
 
 
 def atom_row(atom: Atom, vector: Any, *, with_text: bool) -> dict[str, Any]:
     """Make the row of an atom."""
-    key = atom_pk(atom.scope, atom.atom_id)
-    row = _row(key, atom, atom.model_dump_json(), vector, with_text=with_text)
+    row = _row(atom, atom.model_dump_json(), vector, with_text=with_text)
     row["type"] = atom.type
     row["status"] = atom.status
     row["valid_until_ms"] = _ms(atom.valid_until) if atom.valid_until else _FOREVER_MS
     return row
 
 
-def _row(
-    key: str, record: Atom | IndexedEvent, body: str, vector: Any, *, with_text: bool
-) -> dict[str, Any]:
+def _row(record: Atom | IndexedEvent, body: str, vector: Any, *, with_text: bool) -> dict[str, Any]:
     row = {
-        "id": key,
+        "id": record_key(record),
         "scope_id": scope_id(record.scope),
         "session_key": _session_key(record.scope, record.session_id),
         "occurred_ms": _ms(record.occurred_at),

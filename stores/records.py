@@ -48,6 +48,7 @@ __all__ = [
     "OutRecord",
     "Outcome",
     "Position",
+    "Redriven",
     "RefusedMemory",
     "Role",
     "SceneJob",
@@ -75,6 +76,7 @@ SKIP_REASONS: dict[str, str] = {
     "no_user_text": "the window holds nothing that a user said",
     "session_end": "a session end with no open window",
     "forget_unhandled": "a forget request; forgetting is not built yet, the request is kept",
+    "dropped_by_operator": "a person dropped the dead letter for good",
 }
 """Why an event or window can end as ``skipped``, by reason code."""
 
@@ -242,15 +244,17 @@ class Atom(_Contract):
         return f"{self.text} ({words})" if words else self.text
 
 
-OutcomeResult = Literal["extracted", "empty", "skipped", "dead_lettered"]
+OutcomeResult = Literal["extracted", "empty", "skipped", "dead_lettered", "indexed"]
 
 
 class Outcome(_Contract):
     """Exactly one visible end of one window or one record.
 
     ``outcome_id`` is the window's id, or for a record that never reached a window the content
-    id of its position. The same outcome may be written twice after a crash, never two
-    different ones.
+    id of its position. The same outcome may be written twice after a crash. A different one
+    follows only where a person redrives a dead letter: of one id, the newest counts. Dropping a
+    dead letter writes an outcome under an id of its own. ``indexed`` is written only for a
+    redriven message whose indexing had failed.
     """
 
     v: Literal[1] = 1
@@ -288,6 +292,24 @@ class SceneJob(_Contract):
 
 
 @dataclass(frozen=True, slots=True)
+class Redriven:
+    """That a record is a dead letter which was produced again.
+
+    :arg letter: where the dead letter stands, as ``l1.dlq/0/17``.
+    :arg stage: the stage that had given up on it.
+    :arg window_id: the window that was given up; empty for a record that reached none.
+    :arg window_size: events of that window; 0 without one.
+    :arg window_index: the event's place in it, from 0.
+    """
+
+    letter: str
+    stage: str
+    window_id: str = ""
+    window_size: int = 0
+    window_index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SourcedEvent:
     """A decoded event, its scope and the record it came from.
 
@@ -296,6 +318,8 @@ class SourcedEvent:
 
     :arg occurred_at: the event's own time in UTC, or the log's when the own one was refused.
     :arg clock_ahead: the producer's date lay too far ahead of the log's and was replaced.
+    :arg redriven: set when this is a dead letter that came again. The record is then as it was
+        the first time, with the position and the time of that.
     """
 
     scope: str
@@ -303,6 +327,7 @@ class SourcedEvent:
     record: LogRecord
     occurred_at: datetime
     clock_ahead: bool = False
+    redriven: Redriven | None = None
 
     @property
     def position(self) -> Position:
@@ -310,17 +335,22 @@ class SourcedEvent:
         return self.record.position
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_sourced, (self.scope, self.record, self.occurred_at, self.clock_ahead))
+        fields = (self.scope, self.record, self.occurred_at, self.clock_ahead, self.redriven)
+        return (_sourced, fields)
 
 
 def _sourced(
-    scope: str, record: LogRecord, occurred_at: datetime, clock_ahead: bool
+    scope: str,
+    record: LogRecord,
+    occurred_at: datetime,
+    clock_ahead: bool,
+    redriven: Redriven | None = None,
 ) -> SourcedEvent:
     event = L0Event.model_validate_json(record.value or b"")
-    return SourcedEvent(scope, event, record, occurred_at, clock_ahead)
+    return SourcedEvent(scope, event, record, occurred_at, clock_ahead, redriven)
 
 
-ClosedBy = Literal["turns", "gap", "session_end", "size", "idle", "end_of_input"]
+ClosedBy = Literal["turns", "gap", "session_end", "size", "idle", "end_of_input", "redrive"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,187 @@
+"""``sediment export`` and ``sediment import``: memories as files, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from connectors.settings import Settings
+from flows.cli.common import (
+    Agent,
+    Brokers,
+    DataDir,
+    Json,
+    Team,
+    Tenant,
+    User,
+    err,
+    out,
+    print_json,
+    progress_bar,
+    scope_of,
+    settings_from,
+)
+from flows.cli.rebuild import (
+    bring_in,
+    open_history,
+    rebuilt_json,
+    show_problems,
+    unreadable_json,
+)
+from flows.exporting import Exported, check_place, write_export
+from flows.rebuild import Rebuilt
+from stores.errors import UserError
+
+if TYPE_CHECKING:
+    from flows.export_format import Manifest
+    from flows.importing import Appended
+
+__all__ = ["export", "import_"]
+
+
+def export(
+    out_dir: Annotated[Path, typer.Option("--out", help="Folder to write; it must not exist yet.")],
+    tenant: Tenant = "",
+    agent: Agent = "",
+    user: User = "",
+    team: Team = "",
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Write over an earlier export.")
+    ] = False,
+    data_dir: DataDir = None,
+    brokers: Brokers = None,
+    json: Json = False,
+) -> None:
+    """Write the events and memories of a scope, or of all, as JSON Lines and Markdown.
+
+    They come from the topics, in a fixed order, without anything that depends on when or where
+    they were made: the same memories give the same bytes. Exit code 1 when a record of the
+    atoms topic could not be read.
+
+    Example: sediment export --out ana --tenant demo --agent companion --user ana
+    """
+    settings = settings_from(data_dir=data_dir, brokers=brokers)
+    given = any((tenant, agent, user, team))
+    scope = scope_of(settings, tenant, agent, user, team) if given else None
+    check_place(out_dir, replace=replace)
+    with progress_bar() as bar:
+        task = bar.add_task("records read", total=None)
+        history = open_history(settings, lambda: bar.update(task, completed=history.records_read))
+        # The atoms are read twice: which record is the last, then those records.
+        bar.update(task, total=history.event_records() + 2 * history.atom_records())
+        exported = write_export(
+            history, out_dir, scope_fields=settings.scope_fields, scope=scope, replace=replace
+        )
+    _report(exported, out_dir, json)
+    if exported.unreadable:
+        raise typer.Exit(1)
+
+
+def _report(exported: Exported, folder: Path, json: bool) -> None:
+    manifest = exported.manifest
+    if json:
+        print_json(
+            {
+                "scopes": len(manifest.scopes),
+                "events": manifest.events,
+                "atoms": manifest.atoms,
+                "manifest_sha256": exported.digest,
+                "repeated": exported.repeated,
+                "refused": exported.refused,
+                "unreadable": [unreadable_json(one) for one in exported.unreadable],
+            }
+        )
+        return
+    for one in exported.unreadable:
+        err.print(str(one), markup=False, soft_wrap=True)
+    out.print(
+        f"{len(manifest.scopes)} scopes, {manifest.events} events, {manifest.atoms} atoms in "
+        f"{folder}; left out: {exported.repeated} repeated events, {exported.refused} records "
+        "that are not events",
+        soft_wrap=True,
+    )
+    out.print(f"SHA-256 of the manifest: {exported.digest}", soft_wrap=True)
+
+
+def import_(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder that an export wrote.", file_okay=False)
+    ],
+    atoms_only: Annotated[bool, typer.Option("--atoms-only", help="Leave the events out.")] = False,
+    events_only: Annotated[
+        bool, typer.Option("--events-only", help="Leave the memories out: a flow extracts them.")
+    ] = False,
+    data_dir: DataDir = None,
+    brokers: Brokers = None,
+    json: Json = False,
+) -> None:
+    """Read an export into the topics and the store. Recall works at once, without the flow.
+
+    What is there already, by its id, stays as it is; importing twice changes nothing. Nothing
+    is written unless the whole export is as it was written. Stop the flows first.
+
+    Example: sediment import ana
+    """
+    from connectors.embeddings import make_embedder
+    from flows.importing import Appended, check_export
+    from flows.parts import open_store
+
+    if atoms_only and events_only:
+        message = "--atoms-only and --events-only exclude each other"
+        raise UserError(message)
+    settings = settings_from(data_dir=data_dir, brokers=brokers)
+    manifest = check_export(folder, settings.scope_fields)
+    layers = ["events"] if events_only else ["atoms"] if atoms_only else ["atoms", "events"]
+    embedder = make_embedder(settings)
+    events, atoms, done = Appended(), Appended(), Rebuilt()
+    scopes = {entry.scope for entry in manifest.scopes}
+    with open_store(settings, embedder, write=True) as store:
+        _append(settings, folder, manifest, layers, events, atoms)
+        bring_in(settings, store, embedder, done, layers=layers, wanted=scopes.__contains__)
+    if json:
+        print_json(
+            {
+                "events": {"written": events.written, "present": events.present},
+                "atoms": {"written": atoms.written, "present": atoms.present},
+                "store": rebuilt_json(done),
+            }
+        )
+    else:
+        show_problems(done)
+        for name, one in (("events", events), ("atoms", atoms)):
+            out.print(f"{name}: {one.written} written, {one.present} were there")
+    if not done.complete:
+        raise typer.Exit(1)
+
+
+def _append(
+    settings: Settings,
+    folder: Path,
+    manifest: Manifest,
+    layers: list[str],
+    events: Appended,
+    atoms: Appended,
+) -> None:
+    from flows.importing import ImportLog
+    from flows.parts import open_log
+
+    with progress_bar() as bar:
+        task = bar.add_task(
+            "records written",
+            total=sum(getattr(manifest, layer) for layer in layers),
+        )
+
+        def show() -> None:
+            done = events.written + events.present + atoms.written + atoms.present
+            bar.update(task, completed=done)
+
+        log = open_log(settings)
+        into = ImportLog(
+            folder, manifest, open_history(settings), log.appender, settings.topic, show
+        )
+        if "events" in layers:
+            into.events(events)
+        if "atoms" in layers:
+            into.atoms(atoms)

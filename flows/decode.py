@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from stores.errors import InvalidEvent
 from stores.ids import scope_key
-from stores.records import MAX_EVENT_BYTES, L0Event, LogRecord, SourcedEvent, to_utc
+from stores.records import MAX_EVENT_BYTES, L0Event, LogRecord, Redriven, SourcedEvent, to_utc
 
 __all__ = ["CLOCK_TOLERANCE", "decode"]
 
@@ -29,10 +29,13 @@ _SCOPE_IDS = {
 _EMPTY = {"string_too_short"}
 
 
-def decode(record: LogRecord, scope_fields: Sequence[str]) -> SourcedEvent | InvalidEvent:
+def decode(
+    record: LogRecord, scope_fields: Sequence[str], redriven: Redriven | None = None
+) -> SourcedEvent | InvalidEvent:
     """Decode one record of the events topic.
 
     :arg scope_fields: which ids own a memory, in order: of ``tenant team agent user``.
+    :arg redriven: says that the record is a dead letter which came again; handed on.
     :returns: the event with its scope, or the reason it was refused. Never raises for any
         bytes.
     """
@@ -51,11 +54,11 @@ def decode(record: LogRecord, scope_fields: Sequence[str]) -> SourcedEvent | Inv
         event = L0Event.model_validate_json(value)
     except ValidationError as error:
         return _invalid(error)
-    return _sourced(record, event, scope_fields)
+    return _sourced(record, event, scope_fields, redriven)
 
 
 def _sourced(
-    record: LogRecord, event: L0Event, scope_fields: Sequence[str]
+    record: LogRecord, event: L0Event, scope_fields: Sequence[str], redriven: Redriven | None
 ) -> SourcedEvent | InvalidEvent:
     parts = [getattr(event, _SCOPE_IDS[name]) for name in scope_fields]
     for name, part in zip(scope_fields, parts, strict=True):
@@ -76,6 +79,7 @@ def _sourced(
         record=record,
         occurred_at=logged_at if clock_ahead else occurred_at,
         clock_ahead=clock_ahead,
+        redriven=redriven,
     )
 
 

@@ -50,14 +50,21 @@ class _FirstOnly(StatefulBatchLogic[SourcedEvent, SourcedEvent, bytes]):
         self._ids = RecentIds(cap, resume or b"")
 
     def on_batch(self, values: list[SourcedEvent]) -> tuple[Sequence[SourcedEvent], bool]:
-        return [one for one in values if self._ids.add(one.event.event_id)], self.RETAIN
+        return [
+            one for one in values if self._ids.add(one.event.event_id) or _failed_before(one)
+        ], self.RETAIN
 
     def snapshot(self) -> bytes:
         return self._ids.snapshot()
 
 
+def _failed_before(sourced: SourcedEvent) -> bool:
+    """Tell whether this is a dead letter of the index that came again: the first record itself."""
+    return sourced.redriven is not None and sourced.redriven.stage == "index"
+
+
 def first_only(step_id: str, up: Stream[SourcedEvent], cap: int) -> KeyedStream[SourcedEvent]:
-    """Drop repeated events, by scope; order is kept.
+    """Drop repeated events, by scope, but not those whose indexing failed before; order is kept.
 
     :arg cap: ids remembered per scope; what is repeated later than that many other events
         passes again.

@@ -26,13 +26,23 @@ from stores.records import (
     Outcome,
     OutcomeResult,
     OutRecord,
+    Position,
     RefusedMemory,
     SceneJob,
     SourcedEvent,
     Window,
 )
 
-__all__ = ["Topics", "failed_event", "failed_window", "refused", "skipped", "stored"]
+__all__ = [
+    "Topics",
+    "failed_event",
+    "failed_window",
+    "indexed_at_last",
+    "record_id",
+    "refused",
+    "skipped",
+    "stored",
+]
 
 
 class Topics:
@@ -64,7 +74,7 @@ def refused(record: LogRecord, error: InvalidEvent, topics: Topics) -> list[OutR
         pipeline=PIPELINE,
     )
     outcome = Outcome(
-        outcome_id=_record_id("decode", record),
+        outcome_id=record_id("decode", record.position),
         kind="record",
         stage="decode",
         result="dead_lettered",
@@ -83,6 +93,11 @@ def failed_event(failed: Failed[SourcedEvent], topics: Topics) -> list[OutRecord
     outcome = _of_event(sourced, "index", "dead_lettered", failed.reason, attempts=failed.attempts)
     letter = _letter(sourced.record, "index", failed, topics.l0_dead)
     return [letter, _outcome(outcome, topics)]
+
+
+def indexed_at_last(sourced: SourcedEvent, topics: Topics) -> list[OutRecord]:
+    """End the indexing of a redriven event that had failed before."""
+    return [_outcome(_of_event(sourced, "index", "indexed", None), topics)]
 
 
 def skipped(skip: Skipped, topics: Topics) -> list[OutRecord]:
@@ -140,12 +155,12 @@ def _of_event(
     sourced: SourcedEvent,
     stage: str,
     result: OutcomeResult,
-    reason: str,
+    reason: str | None,
     attempts: int = 1,
 ) -> Outcome:
     position = sourced.position
     return Outcome(
-        outcome_id=_record_id(stage, sourced.record),
+        outcome_id=record_id(stage, position),
         kind="record",
         stage=stage,
         result=result,
@@ -215,8 +230,9 @@ def _outcome(outcome: Outcome, topics: Topics) -> OutRecord:
     return _record(topics.outcomes, outcome.outcome_id, outcome)
 
 
-def _record_id(stage: str, record: LogRecord) -> str:
-    topic, partition, offset = record.position
+def record_id(stage: str, position: Position) -> str:
+    """Give the outcome id of one record that a stage ended apart from any window."""
+    topic, partition, offset = position
     return content_id("record", stage, topic, str(partition), str(offset))
 
 

@@ -21,6 +21,7 @@ from bytewax.inputs import Source
 from bytewax.outputs import FixedPartitionedSink
 
 from connectors.dataflow import write_records
+from connectors.kafka.redrive import as_it_was
 from connectors.metrics import EVENTS_DECODED
 from connectors.settings import ScopeField
 from flows import outputs
@@ -96,7 +97,10 @@ class _Decoded:
 
     @classmethod
     def of(cls, record: LogRecord, parts: Parts) -> _Decoded:
-        value = decode(record, parts.scope_fields)
+        redriven = None
+        if record.headers and (again := as_it_was(record)):
+            record, redriven = again
+        value = decode(record, parts.scope_fields, redriven)
         parts.progress.read += 1
         if isinstance(value, SourcedEvent):
             EVENTS_DECODED.labels(value.event.type).inc()
@@ -113,15 +117,20 @@ class _Decoded:
 
 
 def _l0(events: Stream[SourcedEvent], parts: Parts) -> Stream[OutRecord]:
-    def failed(
+    def ended(
         item: tuple[str, Done[SourcedEvent, None] | Failed[SourcedEvent]],
     ) -> list[OutRecord]:
         parts.progress.indexed += 1
         _, result = item
-        return outputs.failed_event(result, parts.topics) if isinstance(result, Failed) else []
+        if isinstance(result, Failed):
+            return outputs.failed_event(result, parts.topics)
+        redriven = result.item.redriven
+        if redriven is not None and redriven.stage == "index":
+            return outputs.indexed_at_last(result.item, parts.topics)
+        return []
 
     indexed = index("index", events, parts.indexing, dedup_ids=parts.window.dedup_ids)
-    return op.flat_map("index_failed", indexed, failed)
+    return op.flat_map("index_failed", indexed, ended)
 
 
 def _l1(events: Stream[SourcedEvent], parts: Parts) -> list[Stream[OutRecord]]:

@@ -14,12 +14,15 @@ A session's window closes
 - ``end_of_input``: when a finite log ends.
 
 Only the last two depend on when the flow ran, so a replay cuts the same windows as live
-processing did wherever events came in order. A late event joins the session's open window or
+processing did wherever events came in order. A window that was given up and is redriven does
+not close anew: it is put together again from its events, under its old id, beside the
+session's open window (``redrive``). A late event joins the session's open window or
 opens one; nothing is dropped for lateness. A repeated event id is dropped and counted.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -33,7 +36,7 @@ from connectors.metrics import DUPLICATES, WINDOW_EVENTS
 from flows.dedup import RecentIds
 from stores.ids import content_id
 from stores.protocols import Clock
-from stores.records import ClosedBy, SourcedEvent, Window
+from stores.records import ClosedBy, Redriven, SourcedEvent, Window
 
 __all__ = ["ScopeWindows", "Skipped", "WindowPolicy", "WindowSnapshot", "estimate_tokens", "window"]
 
@@ -41,6 +44,10 @@ _WARMUP = (1, 2, 4)
 _OBSERVED = {why: WINDOW_EVENTS.labels(why) for why in get_args(ClosedBy)}
 _CLOSED_SESSIONS_KEPT = 32
 """Sessions of a scope without an open window whose last messages are kept as background."""
+_REDRIVEN_WAITING = 100
+"""Redriven windows of a scope that may wait for the rest of their events at once."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +116,7 @@ class WindowSnapshot:
     closed: tuple[tuple[str, _Session], ...]
     seen: bytes
     clock: datetime | None
+    redriven: tuple[tuple[str, tuple[tuple[int, SourcedEvent], ...]], ...] = ()
 
 
 class ScopeWindows:
@@ -121,10 +129,13 @@ class ScopeWindows:
         self._closed: dict[str, _Session] = {}  # in the order of their last closing
         self._seen = RecentIds(policy.dedup_ids, resume.seen if resume else b"")
         self._clock: datetime | None = None
+        # Half-arrived redriven windows, by id; events by their place in the window.
+        self._redriven: dict[str, dict[int, SourcedEvent]] = {}
         if resume is not None:
             self._open = {name: session.copy() for name, session in resume.open}
             self._closed = {name: session.copy() for name, session in resume.closed}
             self._clock = resume.clock
+            self._redriven = {window_id: dict(events) for window_id, events in resume.redriven}
         # At or before every open session's idle_since: spares looking at all of them each time.
         self._idle_floor = self._oldest_idle()
 
@@ -139,6 +150,9 @@ class ScopeWindows:
 
     def on_event(self, sourced: SourcedEvent) -> list[Window | Skipped]:
         """Take the scope's next event. A repeated one changes nothing."""
+        redriven = sourced.redriven
+        if redriven is not None and not _is_new(redriven):
+            return self._on_redriven(sourced, redriven)
         event = sourced.event
         if not self._seen.add(event.event_id):
             DUPLICATES.inc()
@@ -169,7 +183,46 @@ class ScopeWindows:
             tuple((name, session.copy()) for name, session in self._closed.items()),
             self._seen.snapshot(),
             self._clock,
+            tuple((name, tuple(events.items())) for name, events in self._redriven.items()),
         )
+
+    def _on_redriven(self, sourced: SourcedEvent, redriven: Redriven) -> list[Window | Skipped]:
+        """Collect an event of a window that was given up; give the window once it is whole.
+
+        It passes by the remembered ids, the scope's clock and every open window. An event that
+        was given up by the index alone belongs to a window already: nothing to do.
+        """
+        window_id = redriven.window_id
+        if not window_id:
+            return []
+        events = self._redriven.setdefault(window_id, {})
+        events.setdefault(redriven.window_index, sourced)
+        if len(events) < redriven.window_size:
+            if len(self._redriven) > _REDRIVEN_WAITING:
+                self._give_up_oldest_redriven()
+            return []
+        del self._redriven[window_id]
+        _OBSERVED["redrive"].observe(len(events))
+        return [
+            Window(
+                window_id=window_id,
+                scope=sourced.scope,
+                session_id=sourced.event.session_id,
+                events=tuple(events[place] for place in sorted(events)),
+                background=(),
+                closed_by="redrive",
+            )
+        ]
+
+    def _give_up_oldest_redriven(self) -> None:
+        """Drop a window that is not whole: its dead letters stand, to be redriven again."""
+        window_id = next(iter(self._redriven))
+        events = self._redriven.pop(window_id)
+        _log.warning(
+            "redriven window %s is dropped: %d of its events came and the rest did not; its dead "
+            "letters stand as they were, redrive them again",
+            window_id, len(events),
+        )  # fmt: skip
 
     def _close_before(self, sourced: SourcedEvent, tokens: int) -> list[Window]:
         """Close the event's own session where the event cannot join its window."""
@@ -251,6 +304,11 @@ class ScopeWindows:
         return closed
 
 
+def _is_new(redriven: Redriven) -> bool:
+    """Tell whether a dead letter that came again was no event before: then it is a new one."""
+    return redriven.stage == "decode"
+
+
 # --- wiring ----------------------------------------------------------------------------------
 
 
@@ -276,7 +334,11 @@ class _WindowLogic(StatefulBatchLogic[SourcedEvent, "Window | Skipped", WindowSn
             ended.extend(self._windows.on_event(sourced))
         if self._live:
             now = self._clock.now()
-            self._arrived.update((sourced.event.session_id, now) for sourced in values)
+            self._arrived.update(
+                (sourced.event.session_id, now)
+                for sourced in values
+                if sourced.redriven is None or _is_new(sourced.redriven)
+            )
         return ended, self.RETAIN
 
     def on_notify(self) -> tuple[Sequence[Window | Skipped], bool]:

@@ -7,14 +7,14 @@ quotes conversation text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
 from stores.errors import InvalidEvent
 from stores.records import Headers, LogRecord, OutRecord, Position
 
-__all__ = ["HEADER_NAMES", "DeadLetter", "dead_letter", "parse_dead_letter"]
+__all__ = ["HEADER_NAMES", "DeadLetter", "dead_letter", "parse_dead_letter", "split_headers"]
 
 _PREFIX = "sediment-"
 _MAX_ERROR_CHARS = 1000
@@ -107,12 +107,11 @@ def dead_letter(
 def parse_dead_letter(record: LogRecord) -> DeadLetter:
     """Read a dead letter back.
 
-    The last header of each of our names counts: a dead letter that failed again after a
-    redrive carries the older ones among its original headers.
+    The last header of each of our names counts: ours come after the original ones.
 
     Raises :class:`~stores.errors.InvalidEvent` when a header is missing or not of its kind.
     """
-    ours, original = _split(record.headers)
+    ours, original = split_headers(record.headers, HEADER_NAMES)
     missing = [name for name in HEADER_NAMES if name not in ours]
     if missing:
         raise _not_a_dead_letter(record.position, f"lacks the header {missing[0]}", missing[0])
@@ -144,11 +143,12 @@ def parse_dead_letter(record: LogRecord) -> DeadLetter:
         raise _not_a_dead_letter(record.position, problem, "") from None
 
 
-def _split(headers: Sequence[tuple[str, bytes]]) -> tuple[dict[str, bytes], Headers]:
+def split_headers(headers: Headers, names: Collection[str]) -> tuple[dict[str, bytes], Headers]:
+    """Take the last header of each of ``names``, which are ours, from the original ones."""
     ours: dict[str, bytes] = {}
     original: list[tuple[str, bytes]] = []
     for name, value in reversed(headers):
-        if name in HEADER_NAMES and name not in ours:
+        if name in names and name not in ours:
             ours[name] = value
         else:
             original.append((name, value))

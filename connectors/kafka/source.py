@@ -61,6 +61,15 @@ _HOPELESS = frozenset(
 )
 """Errors that waiting does not mend, though librdkafka does not call them fatal."""
 
+_SETTLE_S = 0.1
+_SETTLING = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+
 
 class _KafkaCursor:
     """Reads one partition. See :class:`connectors.dataflow.Cursor`.
@@ -331,6 +340,27 @@ class KafkaLog:
             ends[partition] = cursor.snapshot()
             cursor.close()
         return ends
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """Give how far a group has read, by partition. See :class:`connectors.log.LogReader`."""
+        asked = [TopicPartition(topic, number) for number in range(self.partitions(topic))]
+        consumer = Consumer(self._connection.consumer(group))
+        deadline = time.monotonic() + self._connection.request_timeout_s
+        try:
+            while True:
+                try:
+                    found = consumer.committed(asked, timeout=self._connection.request_timeout_s)
+                    break
+                except KafkaException as error:
+                    # The first question about any group makes the brokers create their topic.
+                    reason = kafka_error(error)
+                    if reason.code() not in _SETTLING or time.monotonic() > deadline:
+                        message = f"topic {topic}, group {group}: {reason.str()}"
+                        raise unavailable(message) from None
+                    time.sleep(_SETTLE_S)
+        finally:
+            consumer.close()
+        return {place.partition: place.offset for place in found if place.offset >= 0}
 
     def read(self, topic: str, start: StartAt, end: EndAt) -> Iterator[LogRecord]:
         """Read partition by partition. See :class:`connectors.log.LogReader`."""

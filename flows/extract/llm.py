@@ -65,7 +65,9 @@ class LlmExtractor:
     user said is left out. Raises what ``chat`` raises, and
     :class:`~stores.errors.MalformedAnswer` with a message that says what to change. Give that
     message to the next call: the request it is about is asked again with the complaint in it,
-    the others word for word as before, so that their recorded answers are found.
+    the others word for word as before, so that their recorded answers are found. Of a redriven
+    window the recorded answers that were refused are not heard a second time: the first answer
+    counts if it is good, and what follows a complaint is asked anew.
 
     :arg count_tokens: counts a text's tokens.
     :arg prompt_budget: prompt tokens of one request at most.
@@ -96,7 +98,7 @@ class LlmExtractor:
         prompt_tokens = completion_tokens = 0
         for number, shown in enumerate(requests, start=1):
             heard = complaints.get(number)
-            answer = await self._chat.complete(self._request(shown, heard))
+            answer = await self._chat.complete(self._request(window, shown, heard))
             if not answer.recorded:
                 prompt_tokens += answer.prompt_tokens
                 completion_tokens += answer.completion_tokens
@@ -117,14 +119,19 @@ class LlmExtractor:
             tuple(checked.memories), tuple(checked.refused), prompt_tokens, completion_tokens
         )
 
-    def _request(self, shown: Shown, complaint: _Complaint | None) -> ChatRequest:
+    def _request(self, window: Window, shown: Shown, complaint: _Complaint | None) -> ChatRequest:
+        version = self._prompt.version
+        redriven = window.events[0].redriven
+        if complaint and redriven:
+            # Else it would be the request of the time before, with its recorded, wrong answer.
+            version = f"{version} {redriven.letter}"
         return ChatRequest(
             model=self._chat.name,
             messages=(
                 ("system", self._prompt.system),
                 ("user", shown.fill(self._prompt, complaint.to_model() if complaint else "")),
             ),
-            prompt_version=self._prompt.version,
+            prompt_version=version,
             schema=ANSWER_SCHEMA,
             max_tokens=self._answer_tokens,
         )

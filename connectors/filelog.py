@@ -2,7 +2,9 @@
 
 ``<root>/<topic>/partition-N.jsonl`` holds one record a line, see
 :mod:`connectors.partition_file`; offsets count lines from 0. ``<root>/<topic>/topic.json``
-holds the number of partitions.
+holds the number of partitions, ``<root>/<topic>/group-G.json`` how far the reader named G had
+read at its last snapshot, by partition. As on Kafka, nothing resumes from there: it is for lag
+and audit.
 
 Several processes may append, one at a time per partition (file lock), while others read. A
 crash in the middle of an append can leave a last line without its newline: it was never
@@ -13,14 +15,17 @@ such an append stay, as Kafka keeps an unacknowledged record.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
+from urllib.parse import quote
 
 import orjson
-from bytewax.inputs import FixedPartitionedSource
+from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
 from bytewax.outputs import FixedPartitionedSink, StatefulSinkPartition
 
 from connectors.dataflow import (
@@ -44,6 +49,8 @@ __all__ = ["FileLog", "FileLogSink", "FileLogSource", "FileState"]
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")  # what Kafka allows, so both logs take the same
 _TOPIC_FILE = "topic.json"
 _SERVICE = "file log"
+
+logger = logging.getLogger(__name__)
 
 
 # --- the log ---------------------------------------------------------------------------------
@@ -151,6 +158,27 @@ class FileLog:
             cursor = self.cursor(topic, partition, start=start.of(partition), end=end.of(partition))
             yield from drain(cursor)
 
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """Give how far a group has read, by partition. See :class:`connectors.log.LogReader`."""
+        try:
+            found = orjson.loads(self._group_path(group, topic).read_bytes())
+        except FileNotFoundError:
+            return {}
+        return {int(partition): int(offset) for partition, offset in found.items()}
+
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Note how far a group has read. Whole or not at all; a power cut may lose it.
+
+        Raises ``OSError`` when the file system refuses it.
+        """
+        with self._lock:
+            merged = {**self.committed(group, topic), **offsets}
+            path = self._group_path(group, topic)
+            draft = path.with_name(f"{path.name}.{os.getpid()}")
+            named = {str(partition): merged[partition] for partition in sorted(merged)}
+            draft.write_bytes(orjson.dumps(named))
+            draft.replace(path)
+
     def cursor(
         self,
         topic: str,
@@ -170,6 +198,9 @@ class FileLog:
             for file in self._appending.values():
                 file.close()
             self._appending.clear()
+
+    def _group_path(self, group: str, topic: str) -> Path:
+        return self._root / topic / f"group-{quote(group, safe='')}.json"
 
     def _path(self, topic: str, partition: int) -> Path:
         return self._root / topic / f"partition-{partition}.jsonl"
@@ -214,6 +245,8 @@ class FileLogSource(FixedPartitionedSource[LogRecord, FileState]):
     A snapshot in the recovery store goes before ``start``. Reading notices appended records
     within 20 ms. ``paused`` and ``stopping``: see :class:`connectors.dataflow.LogPartition`.
 
+    :arg group: under this name a snapshot notes how far it has read, for lag and audit only;
+        nothing resumes from there. Empty notes nothing.
     :arg end: where to end; ``None`` follows for ever.
     """
 
@@ -222,6 +255,7 @@ class FileLogSource(FixedPartitionedSource[LogRecord, FileState]):
         log: FileLog,
         topic: str,
         *,
+        group: str = "",
         start: StartAt | None = None,
         end: EndAt | None = None,
         paused: Callable[[], bool] = never,
@@ -230,6 +264,7 @@ class FileLogSource(FixedPartitionedSource[LogRecord, FileState]):
     ) -> None:
         self._log = log
         self._topic = topic
+        self._group = group
         self._start = start or StartAt.beginning()
         self._end = end
         self._paused = paused
@@ -243,7 +278,7 @@ class FileLogSource(FixedPartitionedSource[LogRecord, FileState]):
 
     def build_part(
         self, step_id: str, for_part: str, resume_state: FileState | None
-    ) -> LogPartition[FileState]:
+    ) -> StatefulSourcePartition[LogRecord, FileState]:
         """Open a partition at its snapshot, or at ``start`` when there is none."""
         partition = partition_number(for_part)
         cursor = self._log.cursor(
@@ -253,9 +288,46 @@ class FileLogSource(FixedPartitionedSource[LogRecord, FileState]):
             end=None if self._end is None else self._end.of(partition),
             resume=resume_state,
         )
-        return LogPartition(
+        opened = LogPartition(
             cursor, paused=self._paused, stopping=self._stopping, batch_size=self._batch_size
         )
+        if not self._group:
+            return opened
+        return _Noted(opened, lambda offset: self._note(partition, offset))
+
+    def _note(self, partition: int, offset: int) -> None:
+        try:
+            self._log.commit(self._group, self._topic, {partition: offset})
+        except OSError as error:  # for lag and audit only: never worth a crash
+            logger.warning(
+                "topic %s, partition %d: the offset was not noted for lag and audit: %s",
+                self._topic, partition, error.strerror,
+            )  # fmt: skip
+
+
+class _Noted(StatefulSourcePartition[LogRecord, FileState]):
+    """A partition whose snapshots are also noted for its group."""
+
+    def __init__(self, inner: LogPartition[FileState], note: Callable[[int], None]) -> None:
+        self._inner = inner
+        self._note = note
+        self._noted = -1
+
+    def next_batch(self) -> list[LogRecord]:
+        return self._inner.next_batch()
+
+    def next_awake(self) -> datetime | None:
+        return self._inner.next_awake()
+
+    def snapshot(self) -> FileState:
+        state = self._inner.snapshot()
+        if state[0] != self._noted:
+            self._note(state[0])
+            self._noted = state[0]
+        return state
+
+    def close(self) -> None:
+        self._inner.close()
 
 
 class FileLogSink(FixedPartitionedSink[OutRecord, None]):

@@ -155,6 +155,14 @@ class LogReader(Protocol):
         """Give the offset after the newest record, by partition."""
         ...
 
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """Give the offset after what a consumer group has read, by partition.
+
+        A partition for which the group has noted nothing is not there. Only for lag and audit:
+        a flow's snapshot decides where it resumes, and may stand before this.
+        """
+        ...
+
     def read(self, topic: str, start: StartAt, end: EndAt) -> Iterator[LogRecord]:
         """Read partition by partition, each in its order, from ``start`` up to ``end``.
 

@@ -251,10 +251,11 @@ class Outcome(_Contract):
     """Exactly one visible end of one window or one record.
 
     ``outcome_id`` is the window's id, or for a record that never reached a window the content
-    id of its position. The same outcome may be written twice after a crash. A different one
-    follows only where a person redrives a dead letter: of one id, the newest counts. Dropping a
-    dead letter writes an outcome under an id of its own. ``indexed`` is written only for a
-    redriven message whose indexing had failed.
+    id of its position. The same outcome may be written twice after a crash, then with the
+    ``attempts`` of that run: a recorded answer takes one. A different one follows only where a
+    person redrives a dead letter: of one id, the newest counts. Dropping a dead letter writes
+    an outcome under an id of its own. ``indexed`` is written only for a redriven message whose
+    indexing had failed.
     """
 
     v: Literal[1] = 1

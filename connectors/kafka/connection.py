@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -83,12 +84,36 @@ class KafkaConnection:
         return {
             "reconnect.backoff.max.ms": 2000,
             "error_cb": _log_error,
-            "logger": logger,
+            "logger": _librdkafka,
             **defaults,
             **self.properties,
             "bootstrap.servers": self.brokers,
             **promised,
         }
+
+
+class _Seldom(logging.Filter):
+    """Lets one kind of line through once in ten seconds.
+
+    Otherwise a broker that is away is said twenty times a second.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = record.getMessage().split(" ", 1)[0]  # e.g. FAIL, ERROR, with the client's name
+        now = time.monotonic()
+        if now < self._next.get(kind, 0.0):
+            return False
+        self._next[kind] = now + _SELDOM_S
+        return True
+
+
+_SELDOM_S = 10.0
+_librdkafka = logging.getLogger(f"{__name__}.librdkafka")
+_librdkafka.addFilter(_Seldom())
 
 
 def _log_error(error: KafkaError) -> None:

@@ -92,7 +92,6 @@ class _KafkaCursor:
         self._topic = topic
         self._partition = partition
         self._commits = group is not None
-        self._committed = -1
         self._watch = watch
         self._timeout_s = connection.request_timeout_s
         properties = connection.consumer(group or "sediment-reader")
@@ -105,6 +104,9 @@ class _KafkaCursor:
             self._consumer.close()
             message = f"topic {topic}, partition {partition}: {kafka_error(error).str()}"
             raise unavailable(message) from None
+        # Where it began was noted before, or is the beginning. A commit of it would be waiting for
+        # the group's coordinator to be found, and could overtake the next one.
+        self._committed = self._next
         self._consumer.assign([self._at(self._next)])
 
     def _at(self, offset: int) -> TopicPartition:

@@ -105,7 +105,7 @@ def print_json(value: Any) -> None:
 
 
 def progress_bar() -> Progress:
-    """Make the progress bars of long work; they go to stderr and vanish in a pipe."""
+    """Make the progress bars of long work, on stderr; a pipe gets their last state only."""
     return Progress(
         TextColumn("{task.description:<22}"),
         BarColumn(),

@@ -16,6 +16,7 @@ from flows.cli.run import process
 from flows.demo import CONVERSATION, DemoQuestion, load_demo
 from flows.runner import StopSignal, stop_on_signals
 from flows.topology import Progress
+from stores.errors import SettingsError
 from stores.records import Atom
 
 if TYPE_CHECKING:
@@ -81,6 +82,9 @@ def _ingest(settings: Settings) -> int:
         task = bar.add_task("ingest", total=None)
         for done in ingest_file(items, open_log(settings).appender, settings):
             bar.update(task, completed=done.events, total=done.events)
+    if done.problems:
+        message = f"the demo conversation does not fit the settings: {done.problems[0]}"
+        raise SettingsError(message)
     return done.events
 
 

@@ -84,13 +84,9 @@ def _record(item: ImportedEvent | ImportProblem, settings: Settings) -> OutRecor
         return to_record(item, settings)
     except SettingsError as error:
         # The contract leaves only the team to the producer, so it is what this event lacks.
-        place = "" if item.line else f"event {item.event.event_id}: "
-        return ImportProblem(
-            line=item.line,
-            reason="empty_id",
-            field="team_id",
-            message=f"{place}{error.message}; give --team, or put team_id into the file",
-        )
+        what = f"event {item.event.event_id}: {error.message}"
+        message = f"{what}; give --team, or put team_id into the file"
+        return ImportProblem(item.line, "empty_id", "team_id", message)
 
 
 def ingest(

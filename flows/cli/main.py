@@ -12,13 +12,18 @@ import typer
 
 from flows import PIPELINE
 from flows.cli.admin import config, keys, topics
+from flows.cli.audit import audit
 from flows.cli.common import errors_for_people, set_up_logging
 from flows.cli.demo import demo
+from flows.cli.dlq import dlq
 from flows.cli.doctor import doctor
+from flows.cli.export import export, import_
 from flows.cli.ingest import ingest
 from flows.cli.memories import memories, recall
+from flows.cli.rebuild import rebuild
 from flows.cli.run import run
 from flows.cli.serve import serve, up
+from flows.cli.status import status
 
 __all__ = ["app", "main"]
 
@@ -49,9 +54,11 @@ def _options(
     set_up_logging(verbose)
 
 
-for verb in (demo, ingest, run, up, serve, recall, doctor):
+for verb in (demo, ingest, run, up, serve, recall, doctor, status, audit, rebuild, export):
     app.command()(verb)
+app.command("import")(import_)
 app.add_typer(memories, name="memories")
+app.add_typer(dlq, name="dlq")
 app.add_typer(topics, name="topics")
 app.add_typer(config, name="config")
 app.add_typer(keys, name="keys")

@@ -80,10 +80,9 @@ def process(
     """Run a flow until it ends, with a progress bar where the end is known."""
     from flows.parts import flow_parts, open_log, recovery_folder
 
-    total = None
-    if not follow:
-        ends = open_log(settings).reader.end_offsets(settings.topic("l0.events"))
-        total = sum(ends.values())
+    # Asked first, also when following: a missing topic or broker is said before anything starts.
+    ends = open_log(settings).reader.end_offsets(settings.topic("l0.events"))
+    total = None if follow else sum(ends.values())
     with flow_parts(settings, name, stop, follow=follow, progress=progress) as parts:
         flow_run = FlowRun(
             lambda: build_flow(name, parts),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -15,6 +16,7 @@ from flows.cli.common import Brokers, DataDir, err, settings_from
 from flows.cli.run import extractor_line
 from flows.runner import FlowRun, StopSignal, stop_on_signals
 from flows.topology import build_flow
+from stores.errors import SettingsError
 
 if TYPE_CHECKING:
     import uvicorn
@@ -51,10 +53,11 @@ def serve(
     stop = StopSignal()
     with (
         stop_on_signals(stop),
+        _listen(settings) as listening,
         open_store(settings, embedder, write=False) as store,
         _server(settings, store, embedder) as server,
     ):
-        asyncio.run(_until(server, stop, settings, None))
+        asyncio.run(_until(server, listening, stop, None))
 
 
 def up(host: Host = None, port: Port = None, data_dir: DataDir = None) -> None:
@@ -73,6 +76,7 @@ def up(host: Host = None, port: Port = None, data_dir: DataDir = None) -> None:
     err.print(extractor_line(settings))
     with (
         stop_on_signals(stop),
+        _listen(settings) as listening,
         open_store(settings, embedder, write=True) as store,
         flow_parts(settings, "all", stop, follow=True, opened=(store, embedder)) as parts,
         _server(settings, store, embedder) as server,
@@ -84,26 +88,39 @@ def up(host: Host = None, port: Port = None, data_dir: DataDir = None) -> None:
         )
         flow_run.start()
         try:
-            asyncio.run(_until(server, stop, settings, flow_run))
+            asyncio.run(_until(server, listening, stop, flow_run))
         finally:
             stop.set()
             flow_run.wait()
 
 
 async def _until(
-    server: uvicorn.Server, stop: StopSignal, settings: Settings, flow: FlowRun | None
+    server: uvicorn.Server, listening: socket.socket, stop: StopSignal, flow: FlowRun | None
 ) -> None:
     """Serve until asked to stop, or until the flow beside it has ended."""
-    serving = asyncio.create_task(server.serve())
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
     told = False
     while not serving.done() and not stop() and (flow is None or flow.running):
         if server.started and not told:
             told = True
-            (address,) = {s.getsockname()[:2] for one in server.servers for s in one.sockets}
-            err.print(f"serving on http://{address[0]}:{address[1]} (API at /docs)")
+            host, port = listening.getsockname()[:2]
+            err.print(f"serving on http://{host}:{port} (API at /docs)")
         await asyncio.sleep(_POLL_S)
     server.should_exit = True
     await serving
+
+
+def _listen(settings: Settings) -> socket.socket:
+    """Take the port before anything is opened: uvicorn would end the process over a taken one."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family)
+    except OSError as error:
+        message = (
+            f"SEDIMENT_PORT: cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
+            "choose another one with --port"
+        )
+        raise SettingsError(message) from None
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogUnderTest
             return name
 
         def source(topic: str, **places: Any) -> FileLogSource:
-            return FileLogSource(files, topic, **places)
+            return FileLogSource(files, topic, group=f"group-of-{topic}", **places)
 
         yield LogUnderTest(files, files, FileLogSink(files), new_topic, source)
         files.close()

@@ -1,0 +1,73 @@
+"""``sediment config show``: what is in effect, where it comes from, and no secret of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from connectors.settings import Settings
+from tests.cli.in_process import InProcess
+
+SECRETS = {
+    "SEDIMENT_LLM_API_KEY": "sk-one",
+    "SEDIMENT_EMBEDDINGS_API_KEY": "sk-two",
+    "SEDIMENT_MILVUS_TOKEN": "root:three",
+    "SEDIMENT_KAFKA": '{"sasl.password": "four", "ssl.key.pem": "five", "client.id": "me"}',
+}
+VALUES = ("sk-one", "sk-two", "three", "four", "five")
+
+
+def test_secrets_are_masked(tmp_path: Path) -> None:
+    cli = InProcess(tmp_path, SECRETS)
+    shown = cli.json("config", "show")
+    assert {shown[name] for name in ("llm_api_key", "embeddings_api_key", "milvus_token")} == {
+        "********"
+    }
+    assert shown["kafka"] == {
+        "sasl.password": "********", "ssl.key.pem": "********", "client.id": "me",
+    }  # fmt: skip
+    for printed in (cli.text("config", "show", "--json"), cli.run("config", "show").out):
+        assert not [secret for secret in VALUES if secret in printed]
+
+
+def test_every_setting_is_shown_and_an_unset_secret_as_empty(cli: InProcess) -> None:
+    shown = cli.json("config", "show")
+    assert shown.keys() == Settings.model_fields.keys()
+    assert shown["llm_api_key"] == ""
+    assert shown["data_dir"] == str(cli.data_dir)
+
+
+def test_command_line_before_environment_before_file_before_default(tmp_path: Path) -> None:
+    file = tmp_path / "sediment.toml"
+    file.write_text('port = 1111\nhost = "::1"\nbrokers = "file:9092"\n')
+    env = {
+        "SEDIMENT_CONFIG": str(file),
+        "SEDIMENT_HOST": "localhost",
+        "SEDIMENT_BROKERS": "environment:9092",
+    }
+    shown = InProcess(tmp_path, env).json("config", "show", "--brokers", "option:9092")
+    assert {name: shown[name] for name in ("brokers", "host", "port", "recall_limit")} == {
+        "brokers": "option:9092",
+        "host": "localhost",
+        "port": 1111,
+        "recall_limit": 10,
+    }
+
+
+@pytest.mark.parametrize(
+    ("env", "named"),
+    [
+        ({"SEDIMENT_PORT": "many"}, ["SEDIMENT_PORT"]),
+        ({"SEDIMENT_PORT": "-1", "SEDIMENT_RECALL_LIMIT": "0"}, ["PORT", "RECALL_LIMIT"]),
+        ({"SEDIMENT_SCOPE_FIELDS": '["agent"]'}, ["tenant"]),
+        ({"SEDIMENT_CONFIG": "/no/such/file.toml"}, ["/no/such/file.toml"]),
+    ],
+    ids=["one", "two", "scope", "file"],
+)
+def test_every_wrong_setting_is_named(
+    env: dict[str, str], named: list[str], tmp_path: Path
+) -> None:
+    printed = InProcess(tmp_path, env).run("config", "show", code=2)
+    assert all(name in printed.err for name in named)
+    assert "Traceback" not in printed.err

@@ -1,0 +1,56 @@
+"""What every verb promises: help with an example, documented exit codes, one line for an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from flows import PIPELINE
+from flows.cli.main import app
+from tests.cli.in_process import InProcess
+
+
+def _verbs(path: tuple[str, ...], command: Any) -> Iterator[tuple[str, ...]]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield path
+        return
+    for name, one in inner.items():
+        yield from _verbs((*path, name), one)
+
+
+VERBS = tuple(_verbs((), typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_help_shows_an_example(verb: tuple[str, ...], cli: InProcess) -> None:
+    printed = cli.run(*verb, "--help").out
+    assert "Example:" in printed
+    assert f"sediment {' '.join(verb)}" in printed.partition("Example:")[2]
+
+
+def test_every_verb_has_a_file_of_tests() -> None:
+    files = {path.stem for path in Path(__file__).parent.glob("test_*.py")}
+    tested_with = {"up": "serve"}  # the same service
+    assert {f"test_{tested_with.get(verb[0], verb[0])}" for verb in VERBS} <= files
+
+
+def test_version(cli: InProcess) -> None:
+    assert cli.run("--version").out == PIPELINE
+
+
+@pytest.mark.parametrize(
+    "arguments", [("no-such-verb",), ("run", "--no-such-option"), ("recall", "q")], ids=" ".join
+)
+def test_what_cannot_be_parsed_is_exit_code_2(arguments: tuple[str, ...], cli: InProcess) -> None:
+    assert "Traceback" not in cli.run(*arguments, code=2).err
+
+
+def test_nothing_is_made_by_looking_at_help(cli: InProcess) -> None:
+    cli.run("run", "--help")
+    cli.run("run", "nowhere", code=2)
+    assert not cli.data_dir.exists()

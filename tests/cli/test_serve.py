@@ -1,0 +1,47 @@
+"""``sediment serve`` and ``up``: what they refuse before anything is opened.
+
+That they answer is tested end to end, in ``tests/e2e/test_up.py``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.in_process import InProcess
+
+
+@pytest.mark.parametrize("verb", ["serve", "up"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_a_network_is_not_served_without_keys(verb: str, host: str, cli: InProcess) -> None:
+    printed = cli.run(verb, "--host", host, code=2)
+    assert "SEDIMENT_API_KEYS_FILE" in printed.err
+    assert not cli.data_dir.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "cannot read"),
+        ("[]", "holds no key"),
+        ("{", "keys.json"),
+        ('[{"id": "a"}]', "sha256"),
+    ],
+    ids=["missing", "empty", "broken", "wrong"],
+)
+def test_a_keys_file_that_is_wrong_is_named(content: str | None, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    if content is not None:
+        file.write_text(content)
+    cli = InProcess(tmp_path / "data", {"SEDIMENT_API_KEYS_FILE": str(file)})
+    for verb in ("serve", "up"):
+        assert said in cli.run(verb, code=2).err
+
+
+def test_a_store_made_with_other_settings_is_not_served(remembered: InProcess) -> None:
+    other = InProcess(remembered.data_dir, {"SEDIMENT_ANALYZER": "standard"})
+    for verb in ("serve", "up"):
+        printed = other.run(verb, "--port", "0", code=2)
+        assert "jieba" in printed.err
+        assert "standard" in printed.err

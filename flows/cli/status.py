@@ -1,0 +1,205 @@
+"""``sediment status``: how far the flows are, what was given up, what ended lately."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from connectors.settings import Settings
+from flows.cli.common import (
+    Brokers,
+    DataDir,
+    Json,
+    err,
+    local_time,
+    out,
+    print_json,
+    settings_from,
+)
+from stores.errors import ServiceUnavailable, UserError
+
+if TYPE_CHECKING:
+    from connectors.log import LogReader
+    from flows.status import DeadLetterCount, OutcomeRate, PartitionLag, StageFigures
+    from stores.records import LogRecord
+
+__all__ = ["status"]
+
+_SPAN_MS = 10 * 60_000
+"""Outcomes are counted over this long before the newest one."""
+_DEAD_LETTER_TOPICS = ("l0.dlq", "l1.dlq")
+_METRICS_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class _Standing:
+    lags: Sequence[PartitionLag]
+    dead_letters: Sequence[DeadLetterCount]
+    outcomes: Sequence[OutcomeRate]
+    newest_outcome_ms: int
+    stages: Sequence[StageFigures] | None
+
+
+def status(
+    metrics: Annotated[
+        str, typer.Option(help="Also ask this running process, as http://127.0.0.1:9100/metrics.")
+    ] = "",
+    data_dir: DataDir = None,
+    brokers: Brokers = None,
+    json: Json = False,
+) -> None:
+    """Show how far each flow has read, what is in the dead letters, and what ended lately.
+
+    Outcomes are counted over the ten minutes before the newest one. What waits in the stages is
+    known to the process that runs them: --metrics asks it.
+
+    Example: sediment status --metrics http://127.0.0.1:9100/metrics
+    """
+    from flows.parts import consumer_group, open_log
+    from flows.status import dead_letter_counts, outcome_rates, partition_lags
+    from flows.topology import FLOWS
+
+    settings = settings_from(data_dir=data_dir, brokers=brokers)
+    stages = _ask(metrics) if metrics else None
+    reader = open_log(settings).reader
+    events = settings.topic("l0.events")
+    committed: dict[str, dict[int, int]] = {
+        name: reader.committed(consumer_group(settings, name), events) for name in FLOWS
+    }
+    newest_ms = _newest_ms(reader, settings.topic("outcomes"))
+    standing = _Standing(
+        lags=partition_lags(reader.end_offsets(events), committed),
+        dead_letters=dead_letter_counts(_dead_letters(reader, settings)),
+        outcomes=outcome_rates(_recent(reader, settings.topic("outcomes"), newest_ms), _SPAN_MS),
+        newest_outcome_ms=newest_ms,
+        stages=stages,
+    )
+    if json:
+        _print_json(standing)
+    else:
+        _show(standing)
+
+
+def _dead_letters(reader: LogReader, settings: Settings) -> Iterator[LogRecord]:
+    from connectors.log import EndAt, StartAt
+
+    for topic in _DEAD_LETTER_TOPICS:
+        yield from reader.read(settings.topic(topic), StartAt.beginning(), EndAt.latest())
+
+
+def _newest_ms(reader: LogReader, topic: str) -> int:
+    """Give the log's time of a topic's newest record; 0 when it has none."""
+    from connectors.log import EndAt, Place, StartAt
+
+    last = {
+        partition: Place("offset", max(0, end - 1))
+        for partition, end in reader.end_offsets(topic).items()
+    }
+    records = reader.read(topic, StartAt(partitions=last), EndAt.latest())
+    return max((record.timestamp_ms for record in records), default=0)
+
+
+def _recent(reader: LogReader, topic: str, newest_ms: int) -> Iterator[LogRecord]:
+    from connectors.log import EndAt, StartAt
+
+    start = StartAt.timestamp(max(0, newest_ms - _SPAN_MS))
+    return reader.read(topic, start, EndAt.latest())
+
+
+def _ask(url: str) -> list[StageFigures]:
+    """Read a process's metrics. Raises ``ServiceUnavailable`` or ``UserError``."""
+    import httpx
+
+    from flows.status import stage_figures
+
+    service = "metrics"
+    try:
+        answer = httpx.get(url, timeout=_METRICS_TIMEOUT_S)
+        answer.raise_for_status()
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+        message = f"--metrics: {url}: {error}"
+        raise UserError(message) from None
+    except httpx.HTTPError as error:
+        raise ServiceUnavailable(service, f"{url}: {error}") from None
+    try:
+        return stage_figures(answer.text)
+    except ValueError:
+        message = f"--metrics: {url} answers, but not with metrics; is it the page /metrics?"
+        raise UserError(message) from None
+
+
+# --- what is shown ---------------------------------------------------------------------------
+
+
+def _show(standing: _Standing) -> None:
+    if standing.lags:
+        table = _table("Flows", "flow", "partition", "committed", "end", "lag")
+        for lag in standing.lags:
+            table.add_row(
+                lag.flow, str(lag.partition), str(lag.committed), str(lag.end), str(lag.lag)
+            )
+        out.print(table)
+    else:
+        out.print("no flow has noted how far it has read; start one with `sediment run`")
+    if standing.stages is not None:
+        table = _table("Stages of the process", "stage", "pending", "in flight", "retries")
+        for one in standing.stages:
+            table.add_row(one.stage, str(one.pending), str(one.in_flight), str(one.retries))
+        out.print(table)
+    if standing.outcomes:
+        newest = _moment(standing.newest_outcome_ms)
+        title = f"Outcomes of the ten minutes up to {local_time(newest)}"
+        table = _table(title, "result", "reason", "count", "per minute")
+        for rate in standing.outcomes:
+            table.add_row(rate.result, rate.reason, str(rate.count), f"{rate.per_minute:.1f}")
+        out.print(table)
+    else:
+        out.print("nothing has ended yet")
+    if standing.dead_letters:
+        table = _table("Dead letters", "stage", "reason", "count", "newest")
+        for letters in standing.dead_letters:
+            newest_letter = local_time(_moment(letters.newest_ms))
+            table.add_row(letters.stage, Text(letters.reason), str(letters.count), newest_letter)
+        out.print(table)
+        err.print("`sediment dlq list` tells which are not settled")
+    else:
+        out.print("no dead letters")
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        numeric = column in ("partition", "committed", "end", "lag", "count", "per minute")
+        table.add_column(column, justify="right" if numeric else "left")
+    return table
+
+
+def _moment(timestamp_ms: int) -> datetime:
+    return datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc)
+
+
+def _print_json(standing: _Standing) -> None:
+    newest = standing.newest_outcome_ms
+    print_json(
+        {
+            "flows": [asdict(lag) | {"lag": lag.lag} for lag in standing.lags],
+            "stages": standing.stages and [asdict(one) for one in standing.stages],
+            "outcomes": [asdict(rate) for rate in standing.outcomes],
+            "newest_outcome_at": _moment(newest).isoformat() if newest else None,
+            "dead_letters": [
+                {
+                    "stage": letters.stage,
+                    "reason": letters.reason,
+                    "count": letters.count,
+                    "newest_at": _moment(letters.newest_ms).isoformat(),
+                }
+                for letters in standing.dead_letters
+            ],
+        }
+    )

@@ -1,0 +1,85 @@
+"""``sediment status``: lag, dead letters, outcomes, and what a running process says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge, start_http_server
+
+from tests.cli.in_process import InProcess, write_lines
+from tests.e2e.on_kafka import OnKafka
+from tests.rig.events import body
+from tests.rig.kafka import KafkaBroker
+
+
+def test_what_was_read_what_ended_and_that_nothing_was_given_up(remembered: InProcess) -> None:
+    found = remembered.json("status")
+    assert found["flows"] == [{"flow": "all", "partition": 0, "end": 4, "committed": 4, "lag": 0}]
+    assert {(one["result"], one["count"]) for one in found["outcomes"]} == {("extracted", 2)}
+    assert found["dead_letters"] == []
+    assert found["stages"] is None
+    printed = remembered.run("status").out
+    assert "no dead letters" in printed
+    assert "extracted" in printed
+
+
+def test_before_anything_has_run(cli: InProcess, tmp_path: Path) -> None:
+    cli.run("ingest", str(write_lines(tmp_path / "e.jsonl", body("e1"))))
+    assert cli.json("status")["flows"] == []
+    printed = cli.run("status").out
+    assert "no flow has noted how far it has read" in printed
+    assert "nothing has ended yet" in printed
+
+
+def test_lag_and_dead_letters(cli: InProcess, tmp_path: Path) -> None:
+    events = str(write_lines(tmp_path / "e.jsonl", body("e1")))
+    cli.run("ingest", events)
+    partition = cli.data_dir / "log" / "sediment.l0.events" / "partition-0.jsonl"
+    with partition.open("a") as file:
+        file.write('{"offset":1,"timestamp_ms":5000,"key":"k","value":"{","headers":[]}\n')
+    cli.run("run", "--embedded")
+    cli.run("ingest", events)
+    found = cli.json("status")
+    assert [one["lag"] for one in found["flows"]] == [1]
+    (letters,) = found["dead_letters"]
+    assert (letters["stage"], letters["reason"], letters["count"]) == ("decode", "invalid_json", 1)
+    assert "invalid_json" in cli.run("status").out
+
+
+@pytest.fixture
+def metrics_url() -> Iterator[str]:
+    """A process that serves the figures of one stage."""
+    registry = CollectorRegistry()
+    Gauge("sediment_stage_pending", "", ["stage"], registry=registry).labels("extract").set(12)
+    server, thread = start_http_server(0, addr="127.0.0.1", registry=registry)
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_running_process_is_asked(remembered: InProcess, metrics_url: str) -> None:
+    found = remembered.json("status", "--metrics", metrics_url)
+    assert found["stages"] == [{"stage": "extract", "pending": 12, "in_flight": 0, "retries": 0}]
+    assert "extract" in remembered.run("status", "--metrics", metrics_url).out
+
+
+def test_a_process_that_is_not_there(remembered: InProcess) -> None:
+    assert "metrics:" in remembered.run("status", "--metrics", "http://127.0.0.1:9/", code=3).err
+    assert "--metrics" in remembered.run("status", "--metrics", "nonsense", code=2).err
+
+
+@pytest.mark.kafka
+def test_on_kafka(cli: InProcess, tmp_path: Path, kafka_broker: KafkaBroker) -> None:
+    kafka = InProcess(cli.data_dir, OnKafka(kafka_broker, partitions=2).env)
+    kafka.run("ingest", str(write_lines(tmp_path / "e.jsonl", body("e1"))))
+    assert kafka.json("status")["flows"] == []
+    kafka.run("run", "l1", "--to-end")
+    found = kafka.json("status")
+    assert [(one["flow"], one["lag"]) for one in found["flows"]] == [("l1", 0), ("l1", 0)]
+    assert sum(one["committed"] for one in found["flows"]) == 1
+    assert [one["count"] for one in found["outcomes"]] == [1]

@@ -64,7 +64,7 @@ _KEYS = {
     ),
     "Atom": "The atom id.",
     "SceneJob": "The scope key, as of l0.events.",
-    "Outcome": "The outcome id.",
+    "Outcome": "The scope key, as of l0.events; the outcome id where there is no scope.",
     "DeadLetter": "The key of the original record, untouched; may be absent.",
 }
 

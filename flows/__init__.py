@@ -6,6 +6,7 @@ An event's way, in the order of the files::
             └─ window ─ extract ─ reconcile ─ outputs       L1: atoms, outcomes, scene jobs
 
 ``topology`` wires them into dataflows, ``parts`` opens what they need, ``runner`` runs them.
+``upkeep`` is what people do to a memory that runs; ``cli`` is the command on top of all.
 """
 
 PIPELINE = "sediment/0.1.0"

@@ -227,7 +227,8 @@ def _letter(
 
 def _outcome(outcome: Outcome, topics: Topics) -> OutRecord:
     OUTCOMES.labels(outcome.stage, outcome.result).inc()
-    return _record(topics.outcomes, outcome.outcome_id, outcome)
+    # By scope, so that the outcomes of one scope keep their order: the audit rests on it.
+    return _record(topics.outcomes, outcome.scope or outcome.outcome_id, outcome)
 
 
 def record_id(stage: str, position: Position) -> str:

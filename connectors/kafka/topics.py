@@ -92,7 +92,7 @@ TOPICS: tuple[TopicSpec, ...] = (
     ),
     TopicSpec(
         name="outcomes",
-        key="window or record id",
+        key="scope; the outcome id where there is none",
         holds="the one end of every window or refused record; never deleted: the audit reads it",
     ),
     TopicSpec(

@@ -28,7 +28,7 @@ from stores.errors import UserError
 from stores.ids import scope_parts
 
 if TYPE_CHECKING:
-    from flows.audit import AuditReport, EventEnd
+    from flows.upkeep.audit import AuditReport, EventEnd
     from stores.protocols import Clock
     from stores.records import Position
 
@@ -110,10 +110,10 @@ def run_audit(
     in_scope: Callable[[str], bool] | None = None,
     on_end: Callable[[EventEnd], None] | None = None,
 ) -> AuditReport:
-    """Read the topics, with a progress bar. See :class:`flows.audit.Audit`."""
+    """Read the topics, with a progress bar. See :class:`flows.upkeep.audit.Audit`."""
     from connectors.log import EndAt, Place, StartAt
-    from flows.audit import Audit
     from flows.parts import consumer_group, open_log, window_policy
+    from flows.upkeep.audit import Audit
 
     reader = open_log(settings).reader
     events, outcomes = settings.topic("l0.events"), settings.topic("outcomes")

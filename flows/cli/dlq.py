@@ -24,7 +24,7 @@ from flows.cli.common import (
     settings_from,
 )
 from flows.cli.letters import as_base64, as_json, case_table, named, read_cases, readable
-from flows.redrive import STATES, Case, State, Wanted
+from flows.upkeep.redrive import STATES, Case, State, Wanted
 from stores.errors import UserError
 from stores.records import Outcome, OutRecord
 
@@ -287,7 +287,7 @@ def _produce(records: Sequence[OutRecord], log: Log, rate: int | None) -> None:
 
 def _as_record(outcome: Outcome, topic: str) -> OutRecord:
     value = outcome.model_dump_json(exclude_none=True).encode()
-    return OutRecord(topic, outcome.outcome_id.encode(), value)
+    return OutRecord(topic, (outcome.scope or outcome.outcome_id).encode(), value)
 
 
 def _report(

@@ -30,13 +30,13 @@ from flows.cli.rebuild import (
     show_problems,
     unreadable_json,
 )
-from flows.exporting import Exported, check_place, write_export
-from flows.rebuild import Rebuilt
+from flows.upkeep.exporting import Exported, check_place, write_export
+from flows.upkeep.rebuild import Rebuilt
 from stores.errors import UserError
 
 if TYPE_CHECKING:
-    from flows.export_format import Manifest
-    from flows.importing import Appended
+    from flows.upkeep.export_format import Manifest
+    from flows.upkeep.importing import Appended
 
 __all__ = ["export", "import_"]
 
@@ -125,8 +125,8 @@ def import_(
     Example: sediment import ana
     """
     from connectors.embeddings import make_embedder
-    from flows.importing import Appended, check_export
     from flows.parts import open_store
+    from flows.upkeep.importing import Appended, check_export
 
     if atoms_only and events_only:
         message = "--atoms-only and --events-only exclude each other"
@@ -164,8 +164,8 @@ def _append(
     events: Appended,
     atoms: Appended,
 ) -> None:
-    from flows.importing import ImportLog
     from flows.parts import open_log
+    from flows.upkeep.importing import ImportLog
 
     with progress_bar() as bar:
         task = bar.add_task(

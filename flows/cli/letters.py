@@ -14,7 +14,7 @@ from rich.text import Text
 from connectors.log import EndAt, LogReader, StartAt
 from connectors.settings import Settings
 from flows.cli.common import err, local_time, scope_label
-from flows.redrive import Case, Cases, Letter, read_letter
+from flows.upkeep.redrive import Case, Cases, Letter, read_letter
 from stores.errors import InvalidEvent, UserError
 from stores.records import Outcome
 

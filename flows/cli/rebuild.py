@@ -20,9 +20,9 @@ from flows.cli.common import (
     progress_bar,
     settings_from,
 )
-from flows.history import History, Unreadable
-from flows.rebuild import LayerResult, Rebuilder, Rebuilt
 from flows.runner import SystemClock
+from flows.upkeep.history import History, Unreadable
+from flows.upkeep.rebuild import LayerResult, Rebuilder, Rebuilt
 from stores.errors import UserError
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from stores.errors import ServiceUnavailable, UserError
 
 if TYPE_CHECKING:
     from connectors.log import LogReader
-    from flows.status import DeadLetterCount, OutcomeRate, PartitionLag, StageFigures
+    from flows.upkeep.status import DeadLetterCount, OutcomeRate, PartitionLag, StageFigures
     from stores.records import LogRecord
 
 __all__ = ["status"]
@@ -62,8 +62,8 @@ def status(
     Example: sediment status --metrics http://127.0.0.1:9100/metrics
     """
     from flows.parts import consumer_group, open_log
-    from flows.status import dead_letter_counts, outcome_rates, partition_lags
     from flows.topology import FLOWS
+    from flows.upkeep.status import dead_letter_counts, outcome_rates, partition_lags
 
     settings = settings_from(data_dir=data_dir, brokers=brokers)
     stages = _ask(metrics) if metrics else None
@@ -116,7 +116,7 @@ def _ask(url: str) -> list[StageFigures]:
     """Read a process's metrics. Raises ``ServiceUnavailable`` or ``UserError``."""
     import httpx
 
-    from flows.status import stage_figures
+    from flows.upkeep.status import stage_figures
 
     service = "metrics"
     try:

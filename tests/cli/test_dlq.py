@@ -210,7 +210,7 @@ def test_drop_shows_first_and_writes_an_outcome_with_yes(failed: InProcess) -> N
     failed.run("dlq", "drop", "l1.dlq/0/1", "--yes")
     (written,) = failed.logged(TOPICS.outcomes)[len(before) :]
     outcome = Outcome.model_validate_json(written.value or b"")
-    assert written.key == outcome.outcome_id.encode()
+    assert written.key == (outcome.scope or "").encode()
     assert (outcome.result, outcome.reason) == ("skipped", "dropped_by_operator")
     assert outcome.event_ids == ("ana-0", "ana-1")
     assert ids(failed, "--state", "dropped") == ["l1.dlq/0/0"]

@@ -18,11 +18,11 @@ from connectors.kafka.redrive import redriven_record
 from connectors.settings import ScopeField
 from flows import outputs
 from flows.async_stage import Failed
-from flows.audit import Audit, AuditReport, EndResult
 from flows.decode import decode
 from flows.extract.text import has_user_text
 from flows.outputs import Topics
 from flows.reconcile import NewAtoms, StoredAtoms
+from flows.upkeep.audit import Audit, AuditReport, EndResult
 from flows.window import ScopeWindows, Skipped, WindowPolicy
 from stores.errors import InvalidEvent
 from stores.records import LogRecord, Outcome, OutRecord, Position, SourcedEvent, Window

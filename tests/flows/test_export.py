@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from connectors.filelog import FileLog
 from connectors.log import EndAt, StartAt
-from flows.export_format import canonical, folder_name, memory_page, read_manifest
-from flows.exporting import Exported, check_place, write_export
-from flows.history import History
-from flows.importing import Appended, ImportLog, check_export
+from flows.upkeep.export_format import canonical, folder_name, memory_page, read_manifest
+from flows.upkeep.exporting import Exported, check_place, write_export
+from flows.upkeep.history import History
+from flows.upkeep.importing import Appended, ImportLog, check_export
 from stores.errors import UserError
 from stores.records import MAX_EVENT_BYTES, Atom, OutRecord
 from tests.rig.events import START, at, atom, body

@@ -13,8 +13,8 @@ import orjson
 import pytest
 
 from connectors.filelog import FileLog
-from flows.history import History, Tally
-from flows.rebuild import BATCHES_AT_ONCE, Rebuilder, Rebuilt
+from flows.upkeep.history import History, Tally
+from flows.upkeep.rebuild import BATCHES_AT_ONCE, Rebuilder, Rebuilt
 from stores.errors import FlowHalted, MalformedAnswer, ServiceUnavailable
 from stores.protocols import Vectors
 from stores.records import Atom, IndexedEvent, OutRecord

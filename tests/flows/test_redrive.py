@@ -17,7 +17,7 @@ from connectors.kafka.redrive import REDRIVE_HEADERS, as_it_was, redriven_from
 from flows import outputs
 from flows.decode import decode
 from flows.dedup import _FirstOnly
-from flows.redrive import Case, Wanted
+from flows.upkeep.redrive import Case, Wanted
 from flows.window import ScopeWindows, Skipped, WindowPolicy, _WindowLogic
 from stores.errors import MalformedAnswer
 from stores.records import LogRecord, OutRecord, Position, SourcedEvent, Window

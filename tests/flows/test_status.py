@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from connectors.kafka.deadletter import dead_letter
-from flows.status import (
+from flows.upkeep.status import (
     dead_letter_counts,
     outcome_rates,
     partition_lags,

@@ -12,7 +12,7 @@ from flows import outputs
 from flows.async_stage import Failed
 from flows.decode import decode
 from flows.outputs import Topics
-from flows.redrive import Cases, read_letter
+from flows.upkeep.redrive import Cases, read_letter
 from stores.errors import InvalidEvent
 from stores.records import LogRecord, Outcome, OutRecord, Position
 from tests.rig.events import TOPIC, at

@@ -16,9 +16,9 @@ from pydantic import ValidationError
 
 from connectors.log import Appender
 from flows.decode import decode
-from flows.export_format import ATOMS, EVENTS, FILES, MANIFEST, Manifest, read_manifest
-from flows.exporting import file_hash
-from flows.history import FinalAtoms, History, Tally
+from flows.upkeep.export_format import ATOMS, EVENTS, FILES, MANIFEST, Manifest, read_manifest
+from flows.upkeep.exporting import file_hash
+from flows.upkeep.history import FinalAtoms, History, Tally
 from stores.errors import InvalidEvent, UserError
 from stores.ids import event_key
 from stores.records import Atom, LogRecord, OutRecord, Position

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.export_format import (
+from flows.upkeep.export_format import (
     ATOMS,
     EVENTS,
     FILES,
@@ -29,7 +29,7 @@ from flows.export_format import (
     read_manifest,
     sorted_atoms,
 )
-from flows.history import History, Tally, Unreadable
+from flows.upkeep.history import History, Tally, Unreadable
 from stores.errors import UserError
 from stores.ids import content_id
 from stores.records import Atom

@@ -1,4 +1,4 @@
-"""Matches outcomes to the events they end. Pure; see :mod:`flows.audit` for the rules."""
+"""Matches outcomes to the events they end. Pure; see :mod:`flows.upkeep.audit` for the rules."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from pydantic import ValidationError
 
 from connectors.kafka.redrive import as_it_was
 from connectors.settings import ScopeField
-from flows.audit.order import ScopeOrder, Unended
-from flows.audit.report import (
+from flows.decode import decode
+from flows.outputs import record_id
+from flows.upkeep.audit.order import ScopeOrder, Unended
+from flows.upkeep.audit.report import (
     END_RESULTS,
     AuditReport,
     End,
@@ -22,8 +24,6 @@ from flows.audit.report import (
     OpenWindow,
     UnmatchedOutcome,
 )
-from flows.decode import decode
-from flows.outputs import record_id
 from flows.window import WindowPolicy
 from stores.records import LogRecord, Outcome, Position, Redriven, SourcedEvent
 

@@ -14,8 +14,8 @@ from itertools import islice
 from typing import Protocol, TypeVar
 
 from flows.async_stage import Failures, RetryPolicy
-from flows.history import History, Tally, Unreadable
 from flows.index import has_text
+from flows.upkeep.history import History, Tally, Unreadable
 from stores.errors import FlowHalted, SedimentError, Transient, UserError
 from stores.protocols import Clock, Embedder, Vectors
 from stores.records import Atom, IndexedEvent

@@ -33,8 +33,8 @@ order in which they are closed, and extraction and reconciling are queues in tha
 1. if a window V has an outcome of the reconcile stage, every window of its scope that was closed
    before V has left both stages, and its outcome was handed to the log no later than V's;
 2. V was closed at the offset of its last event or later;
-3. so an event whose window was closed for sure (:mod:`flows.audit.order`) by the offset of V's
-   last event has its outcome in the log, or was lost.
+3. so an event whose window was closed for sure (:mod:`flows.upkeep.audit.order`) by the offset
+   of V's last event has its outcome in the log, or was lost.
 
 An outcome of the extract stage proves nothing about windows before it, which may be at reconcile,
 nor does one that was skipped, which never queued. Windows that may be open prove nothing and are
@@ -43,18 +43,17 @@ are shorter than the rules say (``idle``, ``end_of_input``), their outcomes coun
 rules. A record that was refused at the edge ends when it is read: it is lost when a later record
 of its partition has gone through.
 
-"Handed to the log no later" is not "readable no later": outcomes lie in several partitions. So V
-counts only when it is older than ``settled_before_ms``, which allows for the longest time a
-producer tries. One gap remains: killed within that time, the flow can leave V's outcome without
-an earlier one, which it repeats after its next start; until then that event shows as unexplained.
+The outcomes of a scope have one key and lie in one partition in that order, so what was handed
+over earlier is readable earlier. V counts only when it is older than ``settled_before_ms`` all the
+same: outcomes and events are read one after the other while the flow writes both.
 
 An event whose scope lies in more than one partition (a producer that does not key by scope) is
 never called lost: nothing is known about its order. Nor is what comes after the newest proof: a
 last window that is lost shows as pending until another one of its scope has ended.
 """
 
-from flows.audit.matching import Audit
-from flows.audit.report import (
+from flows.upkeep.audit.matching import Audit
+from flows.upkeep.audit.report import (
     END_RESULTS,
     AuditReport,
     EndResult,

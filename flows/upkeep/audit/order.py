@@ -1,6 +1,6 @@
 """Which events without an outcome can still be in flight: the order in which windows close.
 
-Pure, and kept apart from :mod:`flows.audit`, which counts. One :class:`ScopeOrder` takes the
+Pure, and kept apart from :mod:`flows.upkeep.audit`, which counts. One :class:`ScopeOrder` takes the
 events of one scope in log order, those with an outcome and those without, and says of each
 one without by which offset its window was closed *for sure*.
 

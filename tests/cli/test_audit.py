@@ -88,7 +88,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Sediment:
         finished += process.poll() is not None
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        assert sediment.json("audit")["clean"], "after the kill"
+        assert sediment.here.json("audit")["clean"], "after the kill"
     assert finished < 2, "the run was always over before it could be killed"
     sediment.run("run", "--embedded")
     return sediment
@@ -96,7 +96,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Sediment:
 
 @pytest.mark.slow
 def test_a_killed_run_is_explained_once_it_has_gone_on(killed: Sediment) -> None:
-    found = killed.json("audit")
+    found = killed.here.json("audit")
     assert found["clean"]
     count = len(CONVERSATION.read_bytes().splitlines())
     assert found["records"] == count
@@ -133,11 +133,11 @@ def test_an_outcome_that_is_taken_away_is_noticed(killed: Sediment, tmp_path: Pa
             for offset, row in enumerate(kept)
         )
     )
-    found = robbed.json("audit", code=1)
+    found = robbed.here.json("audit", code=1)
     assert [one["offset"] for one in found["problems"]] == lost["offsets"]
     assert {one["result"] for one in found["problems"]} == {"unexplained"}
     assert {one["event_id"] for one in found["problems"]} == set(lost["event_ids"])
-    assert "not explained" in robbed.run("audit", code=1)
+    assert "not explained" in robbed.here.run("audit", code=1).out
 
 
 def _all(ends: dict[str, Any]) -> list[int]:

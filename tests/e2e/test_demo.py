@@ -55,7 +55,7 @@ def test_each_question_is_answered_among_the_first_three(
 ) -> None:
     """Asked by ``sediment recall``; the value that was corrected is not among the atoms."""
     assert isinstance(question, type(DEMO.questions[0]))
-    answer = embedded.json(
+    answer = embedded.here.json(
         "recall", question.question, "--tenant", question.tenant, "--agent", question.agent,
         "--user", question.user, "--limit", "3",
     )  # fmt: skip
@@ -69,18 +69,18 @@ def test_each_question_is_answered_among_the_first_three(
 def test_a_memory_is_shown_with_the_events_it_came_from(embedded: Sediment) -> None:
     item = orjson.loads(embedded.memories("ana"))["items"][0]
     scope = ("--tenant", "demo", "--agent", "companion", "--user", "ana")
-    shown = embedded.json("memories", "show", item["atom_id"], *scope)
+    shown = embedded.here.json("memories", "show", item["atom_id"], *scope)
     assert shown["memory"] == item
     assert [event["event_id"] for event in shown["events"]] == list(item["source_event_ids"])
-    embedded.run("memories", "show", "no-such-memory", *scope, code=2)
+    embedded.here.run("memories", "show", "no-such-memory", *scope, code=2)
 
 
 def test_running_and_ingesting_again_changes_nothing(embedded: Sediment) -> None:
     before = {user: embedded.memories(user) for user in USERS}
     outcomes = len(_outcomes(embedded))
-    embedded.run("run", "--embedded")
-    embedded.run("ingest", str(CONVERSATION))
-    embedded.run("run", "--embedded")
+    embedded.here.run("run", "--embedded")
+    embedded.here.run("ingest", str(CONVERSATION))
+    embedded.here.run("run", "--embedded")
     assert {user: embedded.memories(user) for user in USERS} == before
     assert len(_outcomes(embedded)) == outcomes
 
@@ -103,7 +103,7 @@ def test_killed_at_any_moment_it_loses_and_doubles_nothing(
 ) -> None:
     """kill -9 four times on the way, at seeded moments; then the state of an undisturbed run."""
     killed = Sediment(tmp_path, PROMPTLY)
-    killed.run("ingest", str(CONVERSATION))
+    killed.here.run("ingest", str(CONVERSATION))
     moments = random.Random(20250301)
     finished = 0
     for _ in range(4):
@@ -113,7 +113,7 @@ def test_killed_at_any_moment_it_loses_and_doubles_nothing(
         process.send_signal(signal.SIGKILL)
         process.communicate()
     assert finished < 4, "the run was always over before it could be killed"
-    killed.run("run", "--embedded")
+    killed.here.run("run", "--embedded")
     assert {user: killed.memories(user) for user in USERS} == {
         user: embedded.memories(user) for user in USERS
     }
@@ -130,14 +130,14 @@ def test_a_signal_stops_cleanly_and_the_next_run_goes_on(
     embedded: Sediment, tmp_path: Path, number: signal.Signals
 ) -> None:
     stopped = Sediment(tmp_path, PROMPTLY)
-    stopped.run("ingest", str(CONVERSATION))
+    stopped.here.run("ingest", str(CONVERSATION))
     process = stopped.start("run", "--embedded", "--follow")
     time.sleep(4.0)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert out.startswith("stopped:")
-    stopped.run("run", "--embedded")
+    stopped.here.run("run", "--embedded")
     assert stopped.memories("ana") == embedded.memories("ana")
 
 
@@ -150,14 +150,14 @@ def test_on_kafka_the_memories_are_the_same(
     kafka = Sediment(
         tmp_path, {"SEDIMENT_BROKERS": kafka_broker.bootstrap, "SEDIMENT_TOPIC_PREFIX": prefix}
     )
-    created = kafka.json("topics", "create", "--partitions", "3")
+    created = kafka.here.json("topics", "create", "--partitions", "3")
     assert all(topic["created"] for topic in created)
-    kafka.run("ingest", str(CONVERSATION))
+    kafka.here.run("ingest", str(CONVERSATION))
     kafka.run("run", "l0", "--to-end")
     kafka.run("run", "l1", "--to-end", "--workers", "2")
     for user in USERS:
         assert kafka.memories(user) == embedded.memories(user)
-    topics = {topic["name"]: topic for topic in kafka.json("topics", "describe")}
+    topics = {topic["name"]: topic for topic in kafka.here.json("topics", "describe")}
     counts = {
         name.removeprefix(prefix + "."): sum(end - oldest for oldest, end in topic["offsets"])
         for name, topic in topics.items()

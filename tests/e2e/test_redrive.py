@@ -94,7 +94,7 @@ class Site:
 
     def run(self) -> None:
         """Run the flow to the end of the log."""
-        self.sediment.run("run", *self.flow)
+        self.sediment.here.run("run", *self.flow)
 
     def memories(self) -> str:
         """Give ana's memories, byte for byte."""
@@ -136,11 +136,11 @@ def site(folder: Path, llm: ScriptedLlm, **env: str) -> Site:
         },
     )
     if "SEDIMENT_BROKERS" in env:
-        sediment.run("topics", "create", "--partitions", "3")
+        sediment.here.run("topics", "create", "--partitions", "3")
     file = folder / "events.jsonl"
     folder.mkdir(exist_ok=True)
     file.write_bytes(b"\n".join(orjson.dumps(event) for event in events()))
-    sediment.run("ingest", str(file))
+    sediment.here.run("ingest", str(file))
     settings = load_settings(
         data_dir=sediment.data_dir,
         brokers=env.get("SEDIMENT_BROKERS", ""),

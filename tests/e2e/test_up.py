@@ -107,13 +107,13 @@ def test_from_an_event_over_http_to_a_memory_and_its_end(tmp_path: Path) -> None
         assert {source for item in items for source in item["source_event_ids"]} == {"e1"}
 
         # Another process on the same folder is a guest; it sees the same and says the same.
-        beside = sediment.json("recall", "where does she live?", *SCOPE)
+        beside = sediment.here.json("recall", "where does she live?", *SCOPE)
         over_http = service.recall("where does she live?")
         for answered in (beside, over_http):
             del answered["timings_ms"]
         assert beside == over_http
         assert "Lisbon" in beside["items"][0]["text"]
-        assert sediment.json("memories", "list", *SCOPE)["items"] == items
+        assert sediment.here.json("memories", "list", *SCOPE)["items"] == items
         refused = sediment.start("run", "--embedded")
         _, err = refused.communicate(timeout=PATIENCE_S)
         assert refused.returncode == 2, err
@@ -124,13 +124,13 @@ def test_from_an_event_over_http_to_a_memory_and_its_end(tmp_path: Path) -> None
         service.stop()
     printed = sediment.run("run", "--embedded")
     assert "0 windows ended" in printed, "what was done is not done again"
-    assert sediment.json("memories", "list", *SCOPE)["items"] == items
+    assert sediment.here.json("memories", "list", *SCOPE)["items"] == items
 
 
 def test_a_network_is_served_only_to_keys_and_each_sees_its_tenant(tmp_path: Path) -> None:
     keys = tmp_path / "keys.json"
     open_to_all = Sediment(tmp_path / "data")
-    open_to_all.run("serve", "--host", "0.0.0.0", code=2)
+    open_to_all.here.run("serve", "--host", "0.0.0.0", code=2)
     keyed = Sediment(tmp_path / "data", {"SEDIMENT_API_KEYS_FILE": str(keys)})
     key = keyed.run("keys", "create", "app", "--tenant", "acme").strip()
     with running(keyed, "serve", "--host", "127.0.0.1", key=key) as service:

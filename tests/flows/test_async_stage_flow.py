@@ -277,18 +277,25 @@ def test_hot_key_does_not_starve_the_others(per_key: int) -> None:
 
 
 def test_source_pauses_at_the_cap() -> None:
-    pending, most = PendingWork(cap=20), [0]
+    """No call ends before the source has paused once, so it must come to the cap."""
+    pending, most, paused = PendingWork(cap=20), [0], threading.Event()
 
     def pause() -> bool:
         most[0] = max(most[0], pending.count())
+        if pending.full():
+            paused.set()
         return pending.full()
 
-    work = ScriptedWork(script={("a", n): [RateLimited("429")] for n in range(0, 200, 40)})
+    async def work(items: Sequence[Item], previous_error: str | None) -> list[str]:
+        while not paused.is_set():
+            await asyncio.sleep(0.001)
+        return ["done" for _ in items]
+
     stage = stage_of(work, pending=pending)
     items = [("ab"[n % 2], n) for n in range(200)]
     out = run([items[at : at + 5] for at in range(0, 200, 5)], stage, pause=pause)
     assert len(out) == 200
-    assert 15 <= most[0] <= 20 + 5
+    assert 20 <= most[0] <= 20 + 5
     assert pending.count() == 0
 
 

@@ -277,17 +277,18 @@ def test_hot_key_does_not_starve_the_others(per_key: int) -> None:
 
 
 def test_source_pauses_at_the_cap() -> None:
-    """No call ends before the source has paused once, so it must come to the cap."""
-    pending, most, paused = PendingWork(cap=20), [0], threading.Event()
+    """No call ends before the full source was asked for more often enough to read it all."""
+    pending, most, asked, release = PendingWork(cap=20), [0], [0], threading.Event()
 
     def pause() -> bool:
         most[0] = max(most[0], pending.count())
-        if pending.full():
-            paused.set()
+        asked[0] += pending.full()
+        if asked[0] > 30:
+            release.set()
         return pending.full()
 
     async def work(items: Sequence[Item], previous_error: str | None) -> list[str]:
-        while not paused.is_set():
+        while not release.is_set():
             await asyncio.sleep(0.001)
         return ["done" for _ in items]
 

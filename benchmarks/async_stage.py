@@ -20,7 +20,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 
 import bytewax.operators as op
 from bytewax.dataflow import Dataflow
@@ -29,6 +29,7 @@ from bytewax.operators import KeyedStream, StatefulBatchLogic
 from bytewax.testing import TestingSink, run_main
 
 from flows.async_stage import AsyncStage, Done, Failed, PendingWork, StageSpec, async_stage
+from flows.runner import SystemClock
 
 Item = int
 Result = tuple[str, "Done[Item, Item] | Failed[Item]"]
@@ -44,14 +45,6 @@ class Figure:
     unit: str
     reference: float | None = None
     note: str = ""
-
-
-class SystemClock:
-    """The machine's clock."""
-
-    def now(self) -> datetime:
-        """Give the current time."""
-        return datetime.now(timezone.utc)
 
 
 class _Partition(StatefulSourcePartition[tuple[str, Item], None]):

@@ -26,7 +26,6 @@ _SCOPE_IDS = {
     "agent": "agent_id",
     "user": "user_id",
 }
-_EMPTY = {"string_too_short"}
 
 
 def decode(
@@ -91,7 +90,7 @@ def _invalid(error: ValidationError) -> InvalidEvent:
         return InvalidEvent("invalid_json", first["msg"])
     if any(problem["loc"] == ("v",) for problem in problems):
         return InvalidEvent("unknown_version", "v: only version 1 is known", field="v")
-    if first["type"] in _EMPTY and field.endswith("_id"):
+    if first["type"] == "string_too_short" and field.endswith("_id"):
         return InvalidEvent("empty_id", f"{field}: must not be empty", field=field)
     text = "; ".join(
         ": ".join(filter(None, [".".join(map(str, p["loc"])), p["msg"]])) for p in problems[:5]

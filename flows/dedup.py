@@ -6,7 +6,7 @@ newest first, up to a cap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 
 import bytewax.operators as op
@@ -69,6 +69,5 @@ def first_only(step_id: str, up: Stream[SourcedEvent], cap: int) -> KeyedStream[
     :arg cap: ids remembered per scope; what is repeated later than that many other events
         passes again.
     """
-    build: Callable[[bytes | None], _FirstOnly] = lambda resume: _FirstOnly(cap, resume)  # noqa: E731
     keyed = op.key_on(f"{step_id}_by_scope", up, lambda sourced: sourced.scope)
-    return op.stateful_batch(step_id, keyed, build)
+    return op.stateful_batch(step_id, keyed, lambda resume: _FirstOnly(cap, resume))

@@ -155,11 +155,9 @@ def _server(settings: Settings, store: MilvusStore, embedder: Embedder) -> Itera
     )
 
     class Server(uvicorn.Server):
-        def install_signal_handlers(self) -> None:
-            """Leave signals to :func:`flows.runner.stop_on_signals`."""
-
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
+            """Leave signals to :func:`flows.runner.stop_on_signals`."""
             yield
 
     try:

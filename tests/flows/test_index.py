@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 import bytewax.operators as op
-import numpy as np
 from bytewax.dataflow import Dataflow
 from bytewax.testing import TestingSink, TestingSource, run_main
 
@@ -15,7 +13,8 @@ from flows.index import Indexer, index
 from stores.errors import Terminal
 from stores.protocols import Vectors
 from stores.records import IndexedEvent, SourcedEvent
-from tests.rig.events import START, sourced
+from tests.rig.events import sourced
+from tests.rig.still import OnesEmbedder, StillClock
 
 
 class _Index:
@@ -31,22 +30,6 @@ class _Index:
         self.events.extend(events)
 
 
-class _Embedder:
-    name = "ones"
-    dimension = 2
-
-    async def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        return np.ones((len(texts), 2), np.float32)
-
-    async def embed_query(self, text: str) -> Vectors:
-        return np.ones(2, np.float32)
-
-
-class _Clock:
-    def now(self) -> datetime:
-        return START
-
-
 Result = tuple[str, "Done[SourcedEvent, None] | Failed[SourcedEvent]"]
 
 
@@ -54,8 +37,8 @@ def _run(events: Sequence[SourcedEvent]) -> tuple[_Index, list[Result]]:
     found, out = _Index(), list[Result]()
     spec = StageSpec(
         name="index",
-        work=Indexer(found, _Embedder(), _Clock()),
-        clock=_Clock(),
+        work=Indexer(found, OnesEmbedder(), StillClock()),
+        clock=StillClock(),
         pending=PendingWork(1000),
         batch_max=16,
     )

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
 from itertools import permutations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +15,8 @@ from flows.window import ScopeWindows, WindowPolicy
 from stores.errors import ServiceUnavailable
 from stores.protocols import Vectors
 from stores.records import Atom, Window
-from tests.rig.events import START, at, atom, sourced
+from tests.rig.events import at, atom, sourced
+from tests.rig.still import OnesEmbedder, StillClock
 
 
 def _final(*batches: Sequence[Atom]) -> dict[str, Atom]:
@@ -140,22 +139,6 @@ class _Store:
         return self.atoms.get(atom_id)
 
 
-class _Embedder:
-    name = "ones"
-    dimension = 2
-
-    async def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        return np.ones((len(texts), 2), np.float32)
-
-    async def embed_query(self, text: str) -> Vectors:
-        return np.ones(2, np.float32)
-
-
-class _Clock:
-    def now(self) -> datetime:
-        return START
-
-
 def _item(*atoms: Atom) -> NewAtoms:
     windows = ScopeWindows(WindowPolicy(user_turns=1)).on_event(sourced())
     assert isinstance(windows[0], Window)
@@ -164,7 +147,7 @@ def _item(*atoms: Atom) -> NewAtoms:
 
 def test_a_failed_write_leaves_memory_no_further_than_the_store() -> None:
     store = _Store()
-    work = Reconciler(store, _Embedder(), _Clock())
+    work = Reconciler(store, OnesEmbedder(), StillClock())
     lisbon = atom("a", "User lives in Lisbon", slot="home.city")
     porto = atom("b", "User lives in Porto", slot="home.city", seconds=60)
     asyncio.run(work([_item(lisbon)], None))
@@ -180,7 +163,7 @@ def test_a_failed_write_leaves_memory_no_further_than_the_store() -> None:
 
 def test_a_warm_scope_is_not_read_again_and_the_coldest_makes_room() -> None:
     store = _Store()
-    work = Reconciler(store, _Embedder(), _Clock())
+    work = Reconciler(store, OnesEmbedder(), StillClock())
     for n in range(3):
         asyncio.run(work([_item(atom(f"a{n}", f"fact {n}"))], None))
     assert store.reads == 1

@@ -31,7 +31,10 @@ from stores.records import (
     Atom,
     L0Event,
     Outcome,
+    PersonaJob,
+    Profile,
     SceneJob,
+    Tombstone,
     schema_of,
 )
 
@@ -44,15 +47,23 @@ _SCHEMAS: dict[str, type[BaseModel]] = {
     "l1-atom": Atom,
     "outcome": Outcome,
     "scene-job": SceneJob,
+    "persona-job": PersonaJob,
+    "profile": Profile,
+    "tombstone": Tombstone,
 }
 
 CHANNELS: dict[str, str] = {
     "l0.events": "L0Event",
     "l1.atoms": "Atom",
     "l2.jobs": "SceneJob",
+    "l3.jobs": "PersonaJob",
+    "profiles": "Profile",
+    "tombstones": "Tombstone",
     "outcomes": "Outcome",
     "l0.dlq": "DeadLetter",
     "l1.dlq": "DeadLetter",
+    "l2.dlq": "DeadLetter",
+    "l3.dlq": "DeadLetter",
 }
 """Published topics, without the prefix, and the message each holds."""
 
@@ -64,6 +75,9 @@ _KEYS = {
     ),
     "Atom": "The atom id.",
     "SceneJob": "The scope key, as of l0.events.",
+    "PersonaJob": "The scope key, as of l0.events.",
+    "Profile": "The profile id.",
+    "Tombstone": "The tombstone id.",
     "Outcome": "The scope key, as of l0.events; the outcome id where there is no scope.",
     "DeadLetter": "The key of the original record, untouched; may be absent.",
 }
@@ -72,6 +86,9 @@ _SUMMARIES = {
     "L0Event": "One event of a conversation; any service may produce it.",
     "Atom": "One version of one fact; the newest record of a key is the atom as it is now.",
     "SceneJob": "A request to bring a scope's scenes up to date.",
+    "PersonaJob": "A request to bring a scope's persona up to date.",
+    "Profile": "One version of a scene file or a persona; the newest record of a key counts.",
+    "Tombstone": "What keeps forgotten or rejected memory out: ids and hashes, no text.",
     "Outcome": "The one end of a window or of a refused record.",
     "DeadLetter": "A record that could not be handled: its original bytes, and why in headers.",
 }

@@ -5,7 +5,7 @@ Logic takes these as arguments; tests give fakes, wiring gives the real parts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
@@ -14,10 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stores.ids import content_id
-from stores.records import Atom, Extraction, IndexedEvent, Window
+from stores.records import (
+    Atom,
+    Extraction,
+    IndexedEvent,
+    Profile,
+    ProfileKind,
+    SourcedEvent,
+    Window,
+)
 
 __all__ = [
     "AnswerJournal",
+    "AtomReader",
     "AtomStore",
     "ChatAnswer",
     "ChatModel",
@@ -28,6 +37,8 @@ __all__ = [
     "Extractor",
     "Filter",
     "Hit",
+    "KeptOut",
+    "ProfileStore",
     "SearchArm",
     "Searcher",
     "Vectors",
@@ -55,6 +66,9 @@ class ChatRequest:
     :arg messages: (role, content) pairs, system first.
     :arg schema: JSON Schema the answer must follow, or ``None`` for free text.
     :arg prompt_version: name and version of the prompt file, e.g. ``extract-chat/1``.
+    :arg about: keys of the events (:func:`stores.ids.event_key`) and the ids of the atoms whose
+        text is in it, and the scope key: what is forgotten takes the answer along. Decides no
+        answer and is not hashed.
     """
 
     model: str
@@ -63,6 +77,7 @@ class ChatRequest:
     schema: dict[str, Any] | None = field(default=None, hash=False)
     max_tokens: int = 4096
     temperature: float = 0.0
+    about: tuple[str, ...] = field(default=(), compare=False)
 
     def request_hash(self) -> str:
         """Hash the whole request into the id of its recorded answer."""
@@ -149,8 +164,21 @@ class AnswerJournal(Protocol):
         """Give the recorded answer, with ``recorded=True``, or ``None``."""
         ...
 
-    def put(self, request_hash: str, prompt_version: str, answer: ChatAnswer) -> None:
-        """Record an answer, durably, before anybody uses it. The first one written stays."""
+    def put(
+        self,
+        request_hash: str,
+        prompt_version: str,
+        answer: ChatAnswer,
+        about: Sequence[str] = (),
+    ) -> None:
+        """Record an answer, durably, before anybody uses it. The first one written stays.
+
+        :arg about: as in :class:`ChatRequest`.
+        """
+        ...
+
+    def forget(self, about: Sequence[str]) -> int:
+        """Delete every answer that is about any of these, and say how many. Idempotent."""
         ...
 
 
@@ -161,13 +189,17 @@ class EventIndex(Protocol):
         """Write events with their vectors, idempotent by (scope, event id)."""
         ...
 
-
-class AtomStore(Protocol):
-    """Where atoms are kept. Blocking; call it from a thread."""
-
-    def upsert_atoms(self, atoms: Sequence[Atom], vectors: Vectors) -> None:
-        """Write atoms with their vectors, idempotent by atom id."""
+    def delete_events(self, scope: str, event_ids: Sequence[str]) -> None:
+        """Delete events with text and vectors; those that are not there are no error."""
         ...
+
+    def events_of(self, scope: str, session_id: str | None = None) -> Iterator[IndexedEvent]:
+        """Read all events of a scope or session (strong read), in no particular order."""
+        ...
+
+
+class AtomReader(Protocol):
+    """Reads atoms. Blocking; call it from a thread."""
 
     def atoms_of(self, scope: str, *, only_active: bool = False) -> list[Atom]:
         """Read all atoms of a scope that were ever written (strong read).
@@ -181,6 +213,60 @@ class AtomStore(Protocol):
         ...
 
 
+class AtomStore(AtomReader, Protocol):
+    """Where atoms are kept. Blocking; call it from a thread."""
+
+    def upsert_atoms(self, atoms: Sequence[Atom], vectors: Vectors) -> None:
+        """Write atoms with their vectors, idempotent by atom id."""
+        ...
+
+    def vectors_of(self, scope: str, atom_ids: Sequence[str]) -> Vectors:
+        """Read the vectors of atoms (strong read), in the order asked for.
+
+        Raises :class:`~stores.errors.Terminal` when one of them is not there.
+        """
+        ...
+
+    def delete_atoms(self, scope: str, atom_ids: Sequence[str]) -> None:
+        """Delete atoms with text and vectors; those that are not there are no error."""
+        ...
+
+
+class ProfileStore(Protocol):
+    """Where scenes and personas are searched and read. Blocking; call it from a thread."""
+
+    def upsert_profiles(self, profiles: Sequence[Profile], vectors: Vectors) -> None:
+        """Write profiles with their vectors, idempotent by profile id.
+
+        A profile that is ``deleted`` is taken out; its vector is not looked at.
+        """
+        ...
+
+    def profiles_of(self, scope: str, kind: ProfileKind | None = None) -> list[Profile]:
+        """Read the profiles of a scope (strong read), by kind and path."""
+        ...
+
+    def get_profile(self, scope: str, kind: ProfileKind, path: str) -> Profile | None:
+        """Read one profile, or ``None`` when there is none."""
+        ...
+
+
+class KeptOut(Protocol):
+    """What was forgotten or rejected. Thread-safe; answers from memory."""
+
+    def covers_event(self, sourced: SourcedEvent) -> bool:
+        """Say whether a forget request covers this event, so that it must not be used."""
+        ...
+
+    def covers_atom(self, atom: Atom) -> bool:
+        """Say whether nothing is left that this atom may stand on, or it was itself forgotten."""
+        ...
+
+    def rejects(self, scope: str, text: str) -> bool:
+        """Say whether a person marked a value with this normalised text as wrong."""
+        ...
+
+
 SearchArm = Literal["dense", "keyword"]
 
 
@@ -188,13 +274,18 @@ SearchArm = Literal["dense", "keyword"]
 class Filter:
     """Narrows a search inside its scope. Empty means everything.
 
-    :arg only_active: leave out superseded atoms (ignored for events).
+    :arg only_active: leave out atoms that are not active (ignored for other layers).
+    :arg types: atoms of these types, or profiles of these kinds, only (ignored for events).
+    :arg as_of: atoms that held at this time: begun by then and not yet ended, whatever their
+        status is now but ``rejected`` (ignored for other layers).
     """
 
     session_id: str | None = None
     since: datetime | None = None
     until: datetime | None = None
     only_active: bool = True
+    types: tuple[str, ...] = ()
+    as_of: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,14 +294,14 @@ class Hit:
 
     id: str
     score: float
-    record: Atom | IndexedEvent
+    record: Atom | IndexedEvent | Profile
 
 
 class Searcher(Protocol):
     """Searches one layer of one scope. Blocking; call it from a thread.
 
-    ``layer`` is ``"atoms"`` or ``"events"``. Never returns another scope's records and never
-    more than ``limit``. Raises ``ServiceUnavailable`` when the store is down.
+    ``layer`` is ``"atoms"``, ``"events"`` or ``"profiles"``. Never returns another scope's
+    records and never more than ``limit``. Raises ``ServiceUnavailable`` when the store is down.
     """
 
     def search_dense(

@@ -44,6 +44,7 @@ class TopicSpec:
     :arg name: without the prefix.
     :arg key: what the record key is.
     :arg retention_ms: how long records are kept; -1 for ever. Unused when compacted.
+    :arg shared: there is one for all generations; the others each generation has for itself.
     """
 
     name: str
@@ -51,6 +52,7 @@ class TopicSpec:
     holds: str
     cleanup: Literal["delete", "compact"] = "delete"
     retention_ms: int = _FOR_EVER
+    shared: bool = False
 
     def config(self) -> dict[str, str]:
         """Give the topic's configuration, as Kafka names it."""
@@ -77,6 +79,7 @@ TOPICS: tuple[TopicSpec, ...] = (
         name="l0.events",
         key="scope",
         holds="L0 events, session ends, forget requests; never deleted: a replay starts here",
+        shared=True,
     ),
     TopicSpec(
         name="l1.atoms",
@@ -91,6 +94,18 @@ TOPICS: tuple[TopicSpec, ...] = (
         retention_ms=7 * _DAY_MS,
     ),
     TopicSpec(
+        name="l3.jobs",
+        key="scope",
+        holds="persona jobs",
+        retention_ms=7 * _DAY_MS,
+    ),
+    TopicSpec(
+        name="profiles",
+        key="profile id",
+        holds="every version of every scene and persona",
+        cleanup="compact",
+    ),
+    TopicSpec(
         name="outcomes",
         key="scope; the outcome id where there is none",
         holds="the one end of every window or refused record; never deleted: the audit reads it",
@@ -98,7 +113,23 @@ TOPICS: tuple[TopicSpec, ...] = (
     TopicSpec(
         name="answers",
         key="request hash",
-        holds="recorded LLM answers, written before they are used; never deleted",
+        holds="recorded LLM answers, written before they are used; deleted when forgotten",
+        cleanup="compact",
+        shared=True,
+    ),
+    TopicSpec(
+        name="tombstones",
+        key="tombstone id",
+        holds="ids and hashes of what was forgotten or rejected; kept for ever",
+        cleanup="compact",
+        shared=True,
+    ),
+    TopicSpec(
+        name="generations",
+        key="generation; `current` for the pointer",
+        holds="the generations of memory, and which one recall reads",
+        cleanup="compact",
+        shared=True,
     ),
     TopicSpec(
         name="l0.dlq",
@@ -109,6 +140,16 @@ TOPICS: tuple[TopicSpec, ...] = (
         name="l1.dlq",
         key="the original key",
         holds="records of l0.events whose window could not be extracted or stored, as they came",
+    ),
+    TopicSpec(
+        name="l2.dlq",
+        key="the original key",
+        holds="scene jobs that were given up, as they came",
+    ),
+    TopicSpec(
+        name="l3.dlq",
+        key="the original key",
+        holds="persona jobs that were given up, as they came",
     ),
 )
 

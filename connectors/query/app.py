@@ -53,7 +53,7 @@ from connectors.query.models import (
 from connectors.query.recall import Recall, RecallQuery
 from connectors.settings import ScopeField, Settings
 from stores.errors import SedimentError
-from stores.protocols import AtomStore
+from stores.protocols import AtomReader
 from stores.records import Atom, IndexedEvent, L0Event, OutRecord
 
 __all__ = ["Append", "Check", "SourceEvents", "create_app", "server_config"]
@@ -88,7 +88,7 @@ class _Service:
     settings: Settings
     keys: KeyRing | None
     checks: Mapping[str, Check]
-    atoms: AtomStore
+    atoms: AtomReader
     events: SourceEvents | None
     threads: anyio.CapacityLimiter
 
@@ -108,7 +108,7 @@ def create_app(
     settings: Settings,
     keys: KeyRing | None,
     checks: Mapping[str, Check],
-    atoms: AtomStore,
+    atoms: AtomReader,
     events: SourceEvents | None = None,
     request_timeout_s: float = 30.0,
 ) -> FastAPI:

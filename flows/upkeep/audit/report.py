@@ -24,6 +24,8 @@ EndResult = Literal[
     "empty",
     "skipped",
     "dead_lettered",
+    "forgotten",
+    "applied",
     "duplicate",
     "redriven",
     "open",
@@ -33,7 +35,7 @@ EndResult = Literal[
     "conflicting",
 ]
 END_RESULTS: tuple[EndResult, ...] = (
-    "extracted", "empty", "skipped", "dead_lettered", "duplicate", "redriven", "open", "pending",
+    "extracted", "empty", "skipped", "dead_lettered", "forgotten", "applied", "duplicate", "redriven", "open", "pending",
     "not_read", "unexplained", "conflicting",
 )  # fmt: skip
 

@@ -1,0 +1,45 @@
+"""What all contract records share."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+__all__ = ["CONTRACT_VERSION", "MAX_ID_CHARS", "Contract", "Id", "schema_of", "to_utc"]
+
+CONTRACT_VERSION = 1
+MAX_ID_CHARS = 256
+
+
+def to_utc(value: datetime) -> datetime:
+    """Express an aware datetime in UTC."""
+    return value.astimezone(timezone.utc)
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def _no_control(value: str) -> str:
+    if _CONTROL.search(value):
+        message = "must not contain control characters"
+        raise ValueError(message)
+    return value
+
+
+Id = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS), AfterValidator(_no_control)]
+"""Any Unicode without control characters, 1 to 256 characters."""
+
+
+class Contract(BaseModel):
+    """A record that topics carry as JSON. Unknown fields are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Give the JSON Schema (draft 2020-12) of a contract record."""
+    schema = model.model_json_schema(mode="validation")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -1,0 +1,81 @@
+"""The one visible end of a window or record, and the jobs for the stages behind."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import AwareDatetime, Field
+
+from stores.records.base import Contract
+
+__all__ = ["SKIP_REASONS", "Outcome", "OutcomeResult", "PersonaJob", "SceneJob"]
+
+SKIP_REASONS: dict[str, str] = {
+    "no_user_text": "the window holds nothing that a user said",
+    "session_end": "a session end with no open window",
+    "forget_unhandled": "a forget request; forgetting is not built yet, the request is kept",
+    "dropped_by_operator": "a person dropped the dead letter for good",
+}
+"""Why an event or window can end as ``skipped``, by reason code."""
+
+OutcomeResult = Literal[
+    "extracted", "empty", "skipped", "dead_lettered", "indexed", "forgotten", "applied"
+]
+"""``forgotten``: an event or window that a forget request covers, dropped on sight. ``applied``:
+a forget or reject request that was carried out."""
+
+
+class Outcome(Contract):
+    """Exactly one visible end of one window or one record.
+
+    ``outcome_id`` is the window's id, or for a record that never reached a window the content
+    id of its position. The same outcome may be written twice after a crash, then with the
+    ``attempts`` of that run: a recorded answer takes one. A different one follows only where a
+    person redrives a dead letter: of one id, the newest counts. Dropping a dead letter writes
+    an outcome under an id of its own. ``indexed`` is written only for a redriven message whose
+    indexing had failed.
+    """
+
+    v: Literal[1] = 1
+    outcome_id: str
+    kind: Literal["window", "record"]
+    stage: str
+    result: OutcomeResult
+    reason: str | None = None
+    scope: str | None = None
+    session_id: str | None = None
+    event_ids: tuple[str, ...] = ()
+    atom_ids: tuple[str, ...] = ()
+    refused: dict[str, int] = Field(
+        default_factory=dict, description="Memories the extractor gave that were refused, by reason"
+    )
+    topic: str
+    partition: int
+    offsets: tuple[int, ...]
+    attempts: int = 1
+    pipeline: str = Field(description="Version of the pipeline that decided it.")
+
+
+class SceneJob(Contract):
+    """A request to the scene stage: these atoms of this scope are new, changed or gone."""
+
+    v: Literal[1] = 1
+    job_id: str
+    scope: str
+    window_id: str
+    atom_ids: tuple[str, ...]
+    removed_atom_ids: tuple[str, ...] = Field(
+        default=(), description="Atoms that are gone: what rests on them alone must go as well."
+    )
+    occurred_at: AwareDatetime
+
+
+class PersonaJob(Contract):
+    """A request to the persona stage: the scope's scenes changed, or somebody asks for it."""
+
+    v: Literal[1] = 1
+    job_id: str
+    scope: str
+    reason: str = Field(description="Why, in words; `scenes_changed` when nobody asked.")
+    scene_paths: tuple[str, ...] = ()
+    occurred_at: AwareDatetime

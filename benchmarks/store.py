@@ -7,6 +7,9 @@
 - Searches at 1,000, 5,000 and 10,000 rows, of which the searched scope owns half: one arm alone,
   both at once in two threads. Target: both at once p95 at most 60 ms at 5,000 rows.
 - The same while 200 rows/s come in.
+- Deleting a tenth of all rows, 100 a call, and the searches afterwards: at once, after a flush,
+  and after opening the folder again.
+- Two neighbours on each side of an event, among the same rows.
 
 Vectors are random, of length 1; texts are 20 words of a 2,000-word vocabulary.
 """
@@ -31,11 +34,12 @@ from pymilvus import MilvusClient
 from stores.embedded import FlushPolicy, open_embedded
 from stores.milvus import MilvusStore
 from stores.milvus_schema import event_row
-from stores.protocols import Filter, Vectors
+from stores.protocols import Filter, Span, Vectors
 from stores.records import IndexedEvent, Position
 
 DIMENSION = 384
 BATCH = 64
+NEAR = timedelta(minutes=10)  # as recall looks around a hit
 SCOPE = "acme/helper/ana"
 NEVER = FlushPolicy(seconds=1e6)
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -63,11 +67,13 @@ def make_rows(count: int, seed: int) -> tuple[list[IndexedEvent], Vectors]:
 
 
 @contextmanager
-def opened(policy: FlushPolicy) -> Iterator[tuple[MilvusStore, MilvusClient]]:
-    """Open a store and a bare client on a fresh folder."""
+def opened(
+    policy: FlushPolicy, folder: Path | None = None
+) -> Iterator[tuple[MilvusStore, MilvusClient]]:
+    """Open a store and a bare client on a folder; on a fresh one if none is given."""
     with (
-        tempfile.TemporaryDirectory() as folder,
-        open_embedded(Path(folder), policy=policy) as lite,
+        tempfile.TemporaryDirectory() as fresh,
+        open_embedded(folder or Path(fresh), policy=policy) as lite,
     ):
         store = MilvusStore(
             lite.uri, token=lite.token, prefix="bench", dimension=DIMENSION, embedding_name="random"
@@ -145,6 +151,45 @@ def steady_ingest(store: MilvusStore, first: int, per_second: int = 200) -> Iter
         thread.join()
 
 
+def deletion(rows: int, policy: FlushPolicy) -> dict[str, Any]:
+    """Time deletions and the searches around them, in one collection of ``rows`` events."""
+    events, vectors = make_rows(rows, seed=1)
+    gone = [event for event in events if event.scope == SCOPE][: rows // 10]
+    measured: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with opened(policy, folder) as (store, _):
+            for at in range(0, rows, 1000):
+                store.upsert_events(events[at : at + 1000], vectors[at : at + 1000])
+            time.sleep(policy.seconds + 1.0)
+            measured["before"] = search_times(store)
+            times = []
+            for event in events[-40:]:
+                started = time.perf_counter()
+                spans = [Span(event.session_id, event.occurred_at - NEAR, event.occurred_at + NEAR)]
+                store.events_within(event.scope, spans, Filter())
+                times.append((time.perf_counter() - started) * 1000)
+            measured["events_within"] = {
+                "p50_ms": float(np.percentile(times, 50)),
+                "p95_ms": float(np.percentile(times, 95)),
+            }
+            started = time.perf_counter()
+            for at in range(0, len(gone), 100):
+                store.delete_events(SCOPE, [event.event_id for event in gone[at : at + 100]])
+            measured["rows_per_s"] = len(gone) / (time.perf_counter() - started)
+            measured["deleted"] = search_times(store)
+            time.sleep(policy.seconds + 1.0)
+            measured["flushed"] = search_times(store)
+        with opened(policy, folder) as (store, _):
+            measured["opened_again"] = search_times(store)
+            left = sum(1 for _ in store.events_of(SCOPE))
+            expected = sum(1 for event in events if event.scope == SCOPE) - len(gone)
+            if left != expected:
+                message = f"{left} events left, {expected} expected"
+                raise RuntimeError(message)
+    return measured
+
+
 def run(rows: int, policy: FlushPolicy) -> dict[str, Any]:
     """Run all measurements."""
     events, vectors = make_rows(rows, seed=1)
@@ -179,6 +224,7 @@ def run(rows: int, policy: FlushPolicy) -> dict[str, Any]:
                     time.sleep(1.0)
                     result["searches_while_ingesting"][step] = search_times(store)
     result["ratio"] = result["our_rows_per_s"] / raw
+    result["deletion"] = deletion(rows, policy)
     return result
 
 
@@ -205,6 +251,13 @@ def main() -> None:
                     f"  {step:>6} rows  {arm:<8} p50 {times['p50_ms']:6.1f} ms"
                     f"  p95 {times['p95_ms']:6.1f} ms"
                 )
+    deleted = result["deletion"]
+    print(f"deletion: {deleted['rows_per_s']:.0f} rows/s")
+    for when in ("before", "deleted", "flushed", "opened_again"):
+        both = deleted[when]["both"]
+        print(f"  {when:<13} both p50 {both['p50_ms']:6.1f} ms  p95 {both['p95_ms']:6.1f} ms")
+    near = deleted["events_within"]
+    print(f"  events_within      p50 {near['p50_ms']:6.1f} ms  p95 {near['p95_ms']:6.1f} ms")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How events and atoms lie in Milvus: columns, rows, filters, and what a server can do.
+"""How events, atoms and profiles lie in Milvus: columns, rows, filters.
 
 No text that anybody chose ever enters a filter expression. Scopes, sessions and ids are
 compared through their content ids (32 hex digits), so that quotes, backslashes and the rest of
@@ -11,28 +11,24 @@ Unicode cannot change what a filter means on any engine. The readable values are
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter
 from pymilvus import DataType, Function, FunctionType, MilvusClient
 
 from stores.ids import content_id, event_key
-from stores.protocols import Filter
-from stores.records import Atom, IndexedEvent
+from stores.milvus_meta import Meta, ServerKind
+from stores.protocols import Filter, Span
+from stores.records import ATOM_TYPES, Atom, IndexedEvent, Profile, ProfileKind
 from stores.terms import index_terms
 
 __all__ = [
     "LAYERS",
     "MAX_TEXT_BYTES",
-    "CollectionState",
     "Layer",
-    "Meta",
-    "ServerKind",
-    "StoreState",
+    "Record",
     "atom_pk",
     "atom_row",
     "build_schema",
@@ -41,14 +37,20 @@ __all__ = [
     "event_row",
     "filter_expression",
     "index_params",
+    "layer_of",
+    "profile_pk",
+    "profile_row",
     "read_record",
+    "record_id",
     "record_key",
     "scope_id",
+    "spans_expression",
     "split_requests",
 ]
 
-Layer = Literal["events", "atoms"]
-LAYERS: tuple[Layer, ...] = ("events", "atoms")
+Layer = Literal["events", "atoms", "profiles"]
+LAYERS: tuple[Layer, ...] = ("events", "atoms", "profiles")
+Record = Atom | IndexedEvent | Profile
 
 MAX_TEXT_BYTES = 65_535  # the longest string a Milvus column takes
 _CHUNK_CHARS = 16_000  # at most 4 bytes each in UTF-8, so below MAX_TEXT_BYTES
@@ -57,6 +59,8 @@ _REQUEST_ROWS = 1000
 _REQUEST_BYTES = 16 * 1024 * 1024  # a server takes 64 MiB; long events must not add up to it
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _FOREVER_MS = 2**62  # `valid_until` of an atom that still holds
+_KINDS: tuple[str, ...] = get_args(ProfileKind)
+_NOTHING = 'id == ""'  # a filter that no row passes
 
 # Both engines take a stop list, so both drop the same marks; a search for "?" finds nothing.
 _MARKS = [*"，。！？；：、（）《》“”‘’【】…—～·", *"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"]
@@ -68,101 +72,6 @@ _ANALYZERS: dict[str, dict[str, Any]] = {
     "standard": {"tokenizer": "standard", "filter": ["lowercase"]},
 }
 _EVENTS: TypeAdapter[IndexedEvent] = TypeAdapter(IndexedEvent)
-
-
-@dataclass(frozen=True, slots=True)
-class ServerKind:
-    """What the server at the other end is and can do.
-
-    :arg version: as the server says it, e.g. ``v2.6.4`` or ``milvus_lite-3.2.2``.
-    """
-
-    version: str
-
-    @property
-    def lite(self) -> bool:
-        """True for milvus-lite."""
-        return self.version.startswith("milvus_lite")
-
-    @property
-    def full_text(self) -> bool:
-        """True when the server has BM25: milvus-lite 3 and Milvus 2.5 or newer."""
-        return self.lite or self._number() >= (2, 5)
-
-    @property
-    def partition_key(self) -> bool:
-        """True when the scope becomes the partition key.
-
-        Not on milvus-lite: every flush would write up to 16 files instead of one. Not before
-        Milvus 2.5: on 2.3.5 a filter on the partition key found 308 of 18,000 upserted rows.
-        """
-        return not self.lite and self._number() >= (2, 5)
-
-    def _number(self) -> tuple[int, int]:
-        found = re.match(r"v?(\d+)\.(\d+)", self.version)
-        return (int(found[1]), int(found[2])) if found else (0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Meta:
-    """What a collection was made with, kept in its properties.
-
-    :arg analyzer: ``jieba`` or ``standard``, and the version of our own terms; ``none`` on a
-        server without full-text search.
-    """
-
-    embedding: str
-    dimension: int
-    analyzer: str
-
-    def properties(self) -> dict[str, str]:
-        """Give the collection properties that hold it."""
-        return {
-            "sediment.embedding": self.embedding,
-            "sediment.dimension": str(self.dimension),
-            "sediment.analyzer": self.analyzer,
-        }
-
-    @classmethod
-    def of(cls, properties: dict[str, Any]) -> Meta | None:
-        """Read it back; ``None`` when the collection is not one of Sediment's."""
-        try:
-            return cls(
-                embedding=str(properties["sediment.embedding"]),
-                dimension=int(properties["sediment.dimension"]),
-                analyzer=str(properties["sediment.analyzer"]),
-            )
-        except (KeyError, ValueError):
-            return None
-
-    def __str__(self) -> str:
-        return (
-            f"embedding model {self.embedding}, dimension {self.dimension}, "
-            f"analyzer {self.analyzer}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class CollectionState:
-    """One collection as it is on the server; ``meta`` is ``None`` when it is missing or alien."""
-
-    name: str
-    exists: bool
-    meta: Meta | None
-
-
-@dataclass(frozen=True, slots=True)
-class StoreState:
-    """What ``sediment doctor`` shows of the store.
-
-    :arg wanted: what the settings ask for, to be compared with each collection's ``meta``.
-    """
-
-    server_version: str
-    embedded: bool
-    full_text: bool
-    wanted: Meta
-    collections: tuple[CollectionState, ...]
 
 
 def collection_name(prefix: str, layer: Layer) -> str:
@@ -180,11 +89,14 @@ def build_schema(layer: Layer, meta: Meta, server: ServerKind) -> Any:
     schema.add_field(
         "scope_id", DataType.VARCHAR, max_length=64, is_partition_key=server.partition_key
     )
-    schema.add_field("session_key", DataType.VARCHAR, max_length=64)
     schema.add_field("occurred_ms", DataType.INT64)
-    if layer == "atoms":
+    if layer != "profiles":
+        schema.add_field("session_key", DataType.VARCHAR, max_length=64)
+    if layer != "events":
         schema.add_field("type", DataType.VARCHAR, max_length=32)
+    if layer == "atoms":
         schema.add_field("status", DataType.VARCHAR, max_length=32)
+        schema.add_field("valid_from_ms", DataType.INT64)
         schema.add_field("valid_until_ms", DataType.INT64)
     schema.add_field(
         "record",
@@ -213,13 +125,15 @@ def index_params(meta: Meta, server: ServerKind) -> Any:
     Vectors are brought to length 1 before they are written, so that the inner product is the
     cosine; milvus-lite would compute every row's length anew in each search. It gets exact
     search: its work per search is linear in the rows anyway, and a graph would be built anew
-    after every compaction.
+    after every compaction. So does a server that cannot keep scopes apart by partition key: in
+    a graph over all of them a filter on a small scope finds next to nothing (1 of 10 rows
+    beside 17,000, on 2.3.5).
     """
     params = MilvusClient.prepare_index_params()
     params.add_index(
         "dense",
         index_name="dense",
-        index_type="FLAT" if server.lite else "AUTOINDEX",
+        index_type="AUTOINDEX" if server.partition_key else "FLAT",
         metric_type="IP",
     )
     if meta.analyzer != "none":
@@ -245,33 +159,68 @@ def atom_pk(scope: str, atom_id: str) -> str:
     return content_id("atom", scope, atom_id)
 
 
-def record_key(record: Atom | IndexedEvent) -> str:
+def profile_pk(scope: str, kind: str, path: str) -> str:
+    """Give the primary key of a profile: one row for each file of a scope."""
+    return content_id("profile", scope, kind, path)
+
+
+def layer_of(record: Record) -> Layer:
+    """Give the layer a record belongs to."""
+    if isinstance(record, Atom):
+        return "atoms"
+    return "profiles" if isinstance(record, Profile) else "events"
+
+
+def record_id(record: Record) -> str:
+    """Give the id by which users know the record."""
+    if isinstance(record, Atom):
+        return record.atom_id
+    return record.profile_id if isinstance(record, Profile) else record.event_id
+
+
+def record_key(record: Record) -> str:
     """Give the primary key of a record's row."""
     if isinstance(record, Atom):
         return atom_pk(record.scope, record.atom_id)
+    if isinstance(record, Profile):
+        return profile_pk(record.scope, record.kind, record.path)
     return event_key(record.scope, record.event_id)
 
 
 def event_row(event: IndexedEvent, vector: Any, *, with_text: bool) -> dict[str, Any]:
     """Make the row of an event."""
-    return _row(event, _EVENTS.dump_json(event).decode(), vector, with_text=with_text)
+    body = _EVENTS.dump_json(event).decode()
+    row = _row(event, event.occurred_at, body, vector, with_text=with_text)
+    row["session_key"] = _session_key(event.scope, event.session_id)
+    return row
 
 
 def atom_row(atom: Atom, vector: Any, *, with_text: bool) -> dict[str, Any]:
     """Make the row of an atom."""
-    row = _row(atom, atom.model_dump_json(), vector, with_text=with_text)
+    row = _row(atom, atom.occurred_at, atom.model_dump_json(), vector, with_text=with_text)
+    row["session_key"] = _session_key(atom.scope, atom.session_id)
     row["type"] = atom.type
     row["status"] = atom.status
+    row["valid_from_ms"] = _ms(atom.valid_from)
     row["valid_until_ms"] = _ms(atom.valid_until) if atom.valid_until else _FOREVER_MS
     return row
 
 
-def _row(record: Atom | IndexedEvent, body: str, vector: Any, *, with_text: bool) -> dict[str, Any]:
+def profile_row(profile: Profile, vector: Any, *, with_text: bool) -> dict[str, Any]:
+    """Make the row of a profile; its time is that of its last change."""
+    body = profile.model_dump_json()
+    row = _row(profile, profile.updated_at, body, vector, with_text=with_text)
+    row["type"] = profile.kind
+    return row
+
+
+def _row(
+    record: Record, occurred_at: datetime, body: str, vector: Any, *, with_text: bool
+) -> dict[str, Any]:
     row = {
         "id": record_key(record),
         "scope_id": scope_id(record.scope),
-        "session_key": _session_key(record.scope, record.session_id),
-        "occurred_ms": _ms(record.occurred_at),
+        "occurred_ms": _ms(occurred_at),
         "record": [body[at : at + _CHUNK_CHARS] for at in range(0, len(body), _CHUNK_CHARS)],
         "dense": vector,
     }
@@ -296,11 +245,13 @@ def split_requests(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]
     yield request
 
 
-def read_record(layer: Layer, chunks: Sequence[str]) -> Atom | IndexedEvent:
+def read_record(layer: Layer, chunks: Sequence[str]) -> Record:
     """Rebuild the record from its column, equal to the one that was written."""
     body = "".join(chunks)
     if layer == "atoms":
         return Atom.model_validate_json(body)
+    if layer == "profiles":
+        return Profile.model_validate_json(body)
     return _EVENTS.validate_json(body)
 
 
@@ -330,18 +281,50 @@ def _ms(value: datetime) -> int:
 def filter_expression(layer: Layer, scope: str, where: Filter) -> str:
     """Write the filter: always the scope, then what narrows it.
 
-    ``since`` is inclusive, ``until`` exclusive, both to the millisecond.
+    ``since`` is inclusive, ``until`` exclusive, both to the millisecond. A profile is dated by
+    its last change and belongs to no session.
 
     >>> filter_expression("events", 'a" or 1 == 1', Filter())
     'scope_id == "591aeaadd64a6b09f6a561dbfaff719a"'
     """
     parts = [f'scope_id == "{scope_id(scope)}"']
     if where.session_id is not None:
-        parts.append(f'session_key == "{_session_key(scope, where.session_id)}"')
+        by_session = f'session_key == "{_session_key(scope, where.session_id)}"'
+        parts.append(_NOTHING if layer == "profiles" else by_session)
     if where.since is not None:
         parts.append(f"occurred_ms >= {_ms(where.since)}")
     if where.until is not None:
         parts.append(f"occurred_ms < {_ms(where.until)}")
-    if layer == "atoms" and where.only_active:
+    if where.types and layer != "events":
+        parts.append(_of_types(where.types, ATOM_TYPES if layer == "atoms" else _KINDS))
+    if layer == "atoms" and where.as_of is not None:
+        at = _ms(where.as_of)
+        parts.append(f'valid_from_ms <= {at} and valid_until_ms > {at} and status != "rejected"')
+    elif layer == "atoms" and where.only_active:
         parts.append('status == "active"')
     return " and ".join(parts)
+
+
+def spans_expression(scope: str, spans: Sequence[Span]) -> str:
+    """Write the filter for events inside any of ``spans``; those of one session are joined."""
+    joined: dict[str, list[tuple[int, int]]] = {}
+    for span in sorted(spans):
+        key = _session_key(scope, span.session_id)
+        first, last = _ms(span.since), _ms(span.until)
+        parts = joined.setdefault(key, [])
+        if parts and first <= parts[-1][1]:
+            parts[-1] = (parts[-1][0], max(last, parts[-1][1]))
+        else:
+            parts.append((first, last))
+    either = " or ".join(
+        f'(session_key == "{key}" and occurred_ms >= {first} and occurred_ms <= {last})'
+        for key, parts in joined.items()
+        for first, last in parts
+    )
+    return f"({either})"
+
+
+def _of_types(asked: Sequence[str], known: Sequence[str]) -> str:
+    # Only our own words may enter the expression; no row has another type.
+    wanted = ", ".join(f'"{name}"' for name in known if name in asked)
+    return f"type in [{wanted}]" if wanted else _NOTHING

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +38,11 @@ __all__ = [
     "Filter",
     "Hit",
     "KeptOut",
+    "Neighbours",
     "ProfileStore",
     "SearchArm",
     "Searcher",
+    "Span",
     "Vectors",
 ]
 
@@ -195,6 +197,22 @@ class EventIndex(Protocol):
 
     def events_of(self, scope: str, session_id: str | None = None) -> Iterator[IndexedEvent]:
         """Read all events of a scope or session (strong read), in no particular order."""
+        ...
+
+
+class Span(NamedTuple):
+    """A stretch of one session, by event time, both ends included."""
+
+    session_id: str
+    since: datetime
+    until: datetime
+
+
+class Neighbours(Protocol):
+    """Reads what stands around an event. Blocking; call it from a thread."""
+
+    def events_within(self, scope: str, spans: Sequence[Span], where: Filter) -> list[IndexedEvent]:
+        """Read events of stretches of sessions, in the order of the log; as fresh as a search."""
         ...
 
 

@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from connectors.query.fence import render_system
 from connectors.query.models import Cut, CutReason, RecallItem
 
-__all__ = ["Budget", "Fitted", "fit", "report_cut", "shorten"]
+__all__ = ["About", "Budget", "Fitted", "fit", "fit_system", "report_cut", "shorten"]
 
 MIN_CHARS = 40
 """Below this a shortened memory tells nobody anything."""
@@ -106,6 +107,40 @@ def fit(
         context=context,
         tokens=count_tokens(context),
         cut=(report_cut(reason, left),) if left else (),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """The system context: the text, its exact tokens, and what was left out."""
+
+    context: str
+    tokens: int
+    cut: tuple[Cut, ...]
+
+
+def fit_system(
+    persona: str, scenes: Sequence[str], tokens: int, count_tokens: Callable[[str], int]
+) -> About:
+    """Fit persona and scene lines into ``tokens``: the persona first, shortened if it must be.
+
+    :arg scenes: a line each, the most important first; taken while they fit.
+    """
+
+    def fits(text: str, lines: Sequence[str]) -> bool:
+        return count_tokens(render_system(text, lines)) <= tokens
+
+    told = persona
+    if not fits(persona, ()):
+        room = _longest_prefix(len(persona), lambda size: fits(shorten(persona, size), ()))
+        told = shorten(persona, room) if room >= MIN_CHARS else ""
+    count = _longest_prefix(len(scenes), lambda size: fits(told, scenes[:size]))
+    context = render_system(told, scenes[:count])
+    left = [line.split(":", 1)[0] for line in scenes[count:]]
+    if told != persona:
+        left.insert(0, "persona")
+    return About(
+        context, count_tokens(context), (report_cut("system_budget", left),) if left else ()
     )
 
 

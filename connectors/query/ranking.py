@@ -1,39 +1,57 @@
-"""One ranked list from several searches, by ranks alone. Pure.
+"""One ranked list from several searches. Pure.
 
-Scores of the arms are never compared: BM25 has no upper bound, and the offline embedding
-model gives unrelated texts a cosine of 0.78, so no threshold on either means anything.
-Reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009) needs only the places.
+Scores of the arms are never compared: BM25 has no upper bound, and the offline embedding model
+gives unrelated texts a cosine of 0.78. Reciprocal rank fusion (Cormack, Clarke and Büttcher,
+SIGIR 2009) needs only the places. Three things come on top of it, each by a factor:
 
-It follows that a dense search always finds something, also for a question that nothing
-answers. An empty keyword arm does not show such a question either: it is empty for every
-question asked in another language than the memory. Telling the two apart is left to a
-threshold learned from the model.
+- **what a record is**: its layer, an atom's priority, a scene's heat, how recent it is;
+- **what stands around an event**: in a conversation the answer often stands beside the line
+  that has the question's words, so a hit gives a share of its score to its neighbours;
+- **diversity**: of two items that say the same the better one stays.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
-from connectors.query.models import Layer
+from connectors.query.models import SearchLayer
 from stores.protocols import Hit, SearchArm
-from stores.records import Atom, IndexedEvent
+from stores.records import Atom, IndexedEvent, Profile
 
-__all__ = ["LAYER_WEIGHTS", "RRF_K", "Folded", "Ranked", "fold_sources", "merge", "rank_layer"]
+__all__ = [
+    "LAYER_WEIGHTS",
+    "NEAR_SHARES",
+    "RRF_K",
+    "Folded",
+    "Ranked",
+    "Record",
+    "Weights",
+    "distinct",
+    "rank_layer",
+    "spread",
+]
 
-RRF_K = 60
-"""The constant of the paper: large enough that one arm's first place does not decide alone."""
+Record = Atom | IndexedEvent | Profile
 
-LAYER_WEIGHTS: Mapping[Layer, float] = {"atoms": 1.05, "events": 1.0}
+RRF_K = 20
+"""The paper's constant is 60, for lists of a thousand. Ours are of thirty: on the development
+half of LoCoMo evidence found within 1,000 tokens is 0.79 at 20 and 0.77 at 60."""
+
+NEAR_SHARES = (0.4, 0.3, 0.2, 0.1)
+"""What an event one, two, three, four messages away gets of a hit's score. On the same data
+evidence found within 1,000 tokens goes from 0.72 to 0.79 by it."""
+
+LAYER_WEIGHTS: Mapping[SearchLayer, float] = {"atoms": 1.05, "events": 1.0, "scenes": 1.0}
 """What a layer's scores are multiplied by before the layers meet.
 
 Each layer is ranked in itself, so the best atom and the best event arrive with the same score
 whatever they are worth. An atom is self-contained, dated and current where an event is one
 line of a conversation, so it goes first; but raw events alone are a strong rival, so they are
-not pushed out: at 1.05 and k = 60 the first event comes after the first three or four atoms,
-then the two alternate. Much below the factor 2 between a hit of both arms and one of one arm.
+not pushed out.
 """
 
 _ARMS: tuple[SearchArm, ...] = ("dense", "keyword")  # fixed order: float sums stay equal
@@ -41,62 +59,144 @@ _ARMS: tuple[SearchArm, ...] = ("dense", "keyword")  # fixed order: float sums s
 _SAME = 0.7
 """Share of an event's trigrams that an atom must have to say the same: "I moved to Berlin"
 and "The user moved to Berlin" have 0.9, a sentence and a longer one that holds it 0.5."""
+_REPEATS = 0.9  # of the trigrams of either: the same but for an ending
+_PRIORITY_SPAN = 0.2  # from the least to the most important atom
+_RECENCY_SPAN = 0.1  # between now and long ago
+_STRICT_PRIORITY = 110  # a strict instruction counts as more than the most important
+_HEAT_STEP, _HEAT_STEPS = 0.02, 10
 
 _NOT_WORD = re.compile(r"[\W_]+")
+_DIGITS = re.compile(r"\d+")
 _GRAM = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A record with its fused score and its place, from 1, in each arm that found it."""
+    """A record with its score and its place, from 1, in each arm that found it.
 
-    layer: Layer
-    record: Atom | IndexedEvent
+    :arg factors: what the score is made of, for who asks to have it explained.
+    """
+
+    layer: SearchLayer
+    record: Record
     score: float
     ranks: Mapping[SearchArm, int] = field(hash=False)
+    factors: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     @property
     def id(self) -> str:
-        """The atom id, or the event id."""
+        """The atom id, the event id, or the profile id."""
         record = self.record
-        return record.atom_id if isinstance(record, Atom) else record.event_id
+        if isinstance(record, Atom):
+            return record.atom_id
+        return record.event_id if isinstance(record, IndexedEvent) else record.profile_id
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """An event left out because an atom that came from it says the same."""
+    """An item left out because another one says the same."""
 
-    event_id: str
-    atom_id: str
+    id: str
+    kept_id: str
 
 
-def rank_layer(layer: Layer, arms: Mapping[SearchArm, Sequence[Hit]]) -> list[Ranked]:
-    """Fuse the arms of one layer, best first; a record found twice by an arm counts once."""
-    records: dict[str, Atom | IndexedEvent] = {}
+def rank_layer(
+    layer: SearchLayer,
+    arms: Mapping[SearchArm, Sequence[Hit]],
+    relevant: Callable[[str, float | None], bool] = lambda text, cosine: True,
+) -> list[Ranked]:
+    """Fuse the arms of one layer, best first; a record found twice by an arm counts once.
+
+    :arg relevant: told a record's indexed text and its cosine, says whether it counts at all.
+    """
+    records: dict[str, Record] = {}
     ranks: dict[str, dict[SearchArm, int]] = defaultdict(dict)
+    cosines: dict[str, float] = {}
     for arm in _ARMS:
         for rank, hit in enumerate(arms.get(arm, ()), start=1):
             records.setdefault(hit.id, hit.record)
             ranks[hit.id].setdefault(arm, rank)
-    weight = LAYER_WEIGHTS[layer]
-    return _sorted(
-        Ranked(
-            layer,
-            record,
-            weight * sum(1 / (RRF_K + ranks[key][arm]) for arm in _ARMS if arm in ranks[key]),
-            dict(ranks[key]),
+            if arm == "dense":
+                cosines.setdefault(hit.id, hit.score)
+    # One upsert writes an atom and what it supersedes, but a reader may see the halves apart.
+    gone = {
+        old for record in records.values() if isinstance(record, Atom) for old in record.supersedes
+    }
+    ranked = []
+    for key, record in records.items():
+        if key in gone or not relevant(record.search_text(), cosines.get(key)):
+            continue
+        fused = sum(1 / (RRF_K + ranks[key][arm]) for arm in _ARMS if arm in ranks[key])
+        ranked.append(Ranked(layer, record, fused, dict(ranks[key]), {"fused": fused}))
+    return _sorted(ranked)
+
+
+def spread(events: Sequence[Ranked], around: Iterable[IndexedEvent]) -> list[Ranked]:
+    """Give the neighbours of hits their share of the hits' scores.
+
+    :arg events: ranked events.
+    :arg around: events that stand near the best of them, themselves included, without a gap
+        between those of one session.
+    """
+    sessions: dict[str, dict[str, IndexedEvent]] = defaultdict(dict)
+    for event in around:
+        sessions[event.session_id][event.event_id] = event
+    scores = {item.id: item.score for item in events}
+    shares: dict[str, float] = defaultdict(float)
+    records: dict[str, IndexedEvent] = {}
+    for one_session in sessions.values():
+        inside = sorted(one_session.values(), key=lambda event: event.position)
+        for place, event in enumerate(inside):
+            score = scores.get(event.event_id)
+            if score is None:
+                continue
+            for distance, share in enumerate(NEAR_SHARES, start=1):
+                for near in (place - distance, place + distance):
+                    if 0 <= near < len(inside):
+                        shares[inside[near].event_id] += share * score
+                        records[inside[near].event_id] = inside[near]
+    items = {item.id: item for item in events}
+    for key, share in shares.items():
+        item = items.get(key) or Ranked("events", records[key], 0.0, {}, {"fused": 0.0})
+        items[key] = replace(
+            item, score=item.score + share, factors={**item.factors, "near": share}
         )
-        for key, record in records.items()
-    )
+    return _sorted(items.values())
 
 
-def merge(layers: Iterable[Sequence[Ranked]]) -> list[Ranked]:
-    """Join ranked layers into one list, best first."""
-    return _sorted(item for layer in layers for item in layer)
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What a record is worth beside how well it fits.
+
+    :arg now: event times are measured from here; later ones count as now.
+    :arg half_life: after it half of what recency gives is gone.
+    """
+
+    now: datetime
+    half_life: timedelta
+
+    def weigh(self, items: Iterable[Ranked]) -> list[Ranked]:
+        """Multiply scores; order anew."""
+        return _sorted(self._one(item) for item in items)
+
+    def _one(self, item: Ranked) -> Ranked:
+        factors = {"layer": LAYER_WEIGHTS[item.layer]}
+        record = item.record
+        if isinstance(record, Atom):
+            points = _STRICT_PRIORITY if record.priority < 0 else record.priority
+            factors["priority"] = 1 - _PRIORITY_SPAN / 2 + _PRIORITY_SPAN * points / 100
+        if isinstance(record, Profile):
+            factors["heat"] = 1 + _HEAT_STEP * min(record.heat, _HEAT_STEPS)
+        age = max(self.now - _time_of(record), timedelta())
+        factors["recency"] = 1 - _RECENCY_SPAN * (1 - 0.5 ** (age / self.half_life))
+        score = item.score
+        for factor in factors.values():
+            score *= factor
+        return replace(item, score=score, factors={**item.factors, **factors})
 
 
-def fold_sources(ranked: Sequence[Ranked], limit: int) -> tuple[list[Ranked], list[Folded]]:
-    """Leave out events that an atom of the list cites and says again.
+def distinct(ranked: Sequence[Ranked], limit: int) -> tuple[list[Ranked], list[Folded]]:
+    """Leave out what another item says: events that an atom cites and says again, repeats.
 
     The atom stands for both: it takes the better of the two places. Only as far down the list
     as the first ``limit`` that stay; what comes after them is not looked at.
@@ -106,26 +206,59 @@ def fold_sources(ranked: Sequence[Ranked], limit: int) -> tuple[list[Ranked], li
         if isinstance(item.record, Atom):
             for event_id in item.record.source_event_ids:
                 citing[event_id].append(item)
-    kept: dict[tuple[Layer, str], Ranked] = {}
+    kept: dict[tuple[SearchLayer, str], Ranked] = {}
+    said: list[_Said] = []
     folded: list[Folded] = []
     for item in ranked:
-        atom = _said_by(item, citing) if len(kept) < limit else None
+        if len(kept) >= limit:
+            kept.setdefault((item.layer, item.id), item)
+            continue
+        atom = _said_by(item, citing)
         if atom is not None:
             folded.append(Folded(item.id, atom.id))
-            atom = replace(atom, score=max(atom.score, item.score))
-        stays = atom or item
-        kept.setdefault((stays.layer, stays.id), stays)
+        stays = item if atom is None else replace(atom, score=max(atom.score, item.score))
+        if (stays.layer, stays.id) in kept:
+            continue
+        says = _Said.by(stays)
+        same = next((other for other in said if says.repeats(other)), None)
+        if same is not None:
+            folded.append(Folded(stays.id, same.id))
+            continue
+        kept[stays.layer, stays.id] = stays
+        said.append(says)
     return _sorted(kept.values()), folded
 
 
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What an item says, to be compared."""
+
+    id: str
+    grams: set[str]
+    digits: list[str]
+
+    @classmethod
+    def by(cls, item: Ranked) -> _Said:
+        return cls(item.id, _grams(item.record.text), _DIGITS.findall(item.record.text))
+
+    def repeats(self, other: _Said) -> bool:
+        """Tell whether they are the same but for a few letters; another number is another fact."""
+        longer = max(len(self.grams), len(other.grams))
+        return self.digits == other.digits and len(self.grams & other.grams) >= _REPEATS * longer
+
+
 def _said_by(item: Ranked, citing: Mapping[str, Sequence[Ranked]]) -> Ranked | None:
-    if isinstance(item.record, Atom) or item.id not in citing:
+    if item.layer != "events" or item.id not in citing:
         return None
     said = _grams(item.record.text)
     for atom in citing[item.id]:
-        if said and len(said & _grams(atom.record.text)) >= _SAME * len(said):
+        if len(said & _grams(atom.record.text)) >= _SAME * len(said):
             return atom
     return None
+
+
+def _time_of(record: Record) -> datetime:
+    return record.updated_at if isinstance(record, Profile) else record.occurred_at
 
 
 def _grams(text: str) -> set[str]:
@@ -137,5 +270,5 @@ def _grams(text: str) -> set[str]:
 def _sorted(items: Iterable[Ranked]) -> list[Ranked]:
     """Order by score, then the newer, then the id: the same searches give the same list."""
     return sorted(
-        items, key=lambda item: (-item.score, -item.record.occurred_at.timestamp(), item.id)
+        items, key=lambda item: (-item.score, -_time_of(item.record).timestamp(), item.id)
     )

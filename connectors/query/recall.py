@@ -1,10 +1,9 @@
-"""Recall: one question, two layers, two arms each, one bounded answer.
+"""Recall: one question, four layers, one bounded answer.
 
 ```
-           ┌─ atoms.keyword ────────┐
-question ──┼─ events.keyword ───────┤
-           └─ embed ┬─ atoms.dense ─┼─ fuse each layer ─ merge ─ fold ─ fit ─ answer
-                    └─ events.dense ┘
+           ┌─ profiles ─────────────────────────────────────────── system context ┐
+           ├─ keyword: scenes, atoms, events ┐                                    ├─ answer
+question ──┴─ embed ─ dense: the same three ─┴─ fuse ─ look around ─ weigh ─ fit ─┘
 ```
 A part that is slow or dead costs its share only, and is named in the answer. When no part
 answers there is nothing to answer with: that is an error, never an empty list.
@@ -13,126 +12,127 @@ answers there is nothing to answer with: that is an error, never an empty list.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from connectors.metrics import RECALL_DEGRADED, RECALL_SECONDS
-from connectors.query.budget import Budget, fit, report_cut
-from connectors.query.fence import clean_text, render
-from connectors.query.models import Degraded, ItemLayer, Layer, RecallAnswer, RecallItem
-from connectors.query.ranking import Ranked, fold_sources, merge, rank_layer
+from connectors.metrics import RECALL_DEGRADED
+from connectors.query.budget import Budget, fit, fit_system, report_cut
+from connectors.query.fence import render
+from connectors.query.models import Layer, RecallAnswer, SearchLayer
+from connectors.query.parts import ARMS, Parts, item_of
+from connectors.query.question import RecallQuery, clean_query
+from connectors.query.ranking import Ranked, Weights, distinct, spread
+from connectors.query.relevance import OFFLINE_FLOOR, Relevance
 from connectors.settings import Settings
 from connectors.tokens import count_tokens
-from stores.errors import RequestTimedOut, SedimentError, ServiceUnavailable, UserError
-from stores.protocols import Embedder, Filter, Hit, SearchArm, Searcher
-from stores.records import Atom
+from stores.errors import ServiceUnavailable, UserError
+from stores.protocols import Clock, Embedder, Hit, Neighbours, SearchArm, Searcher, Span
+from stores.records import IndexedEvent, Profile, ProfileKind
 
-__all__ = ["MAX_QUERY_CHARS", "Recall", "RecallQuery", "clean_query"]
+__all__ = ["Recall", "RecallPolicy", "RecallStore"]
 
-MAX_QUERY_CHARS = 2048
-LAYERS: tuple[Layer, ...] = ("atoms", "events")
-_ARMS: tuple[SearchArm, ...] = ("dense", "keyword")
+_SEARCHED: Mapping[Layer, str] = {"scenes": "profiles", "atoms": "atoms", "events": "events"}
 
 _OVERFETCH = 3
 """Each arm is asked for this many times the limit: a record in the middle of both arms can
 then still beat one at the end of a single arm."""
-_MIN_FETCH = 20
-
-_log = logging.getLogger(__name__)
+_MIN_FETCH = 30
+_NEAR_HITS = 12  # best events whose neighbours are looked at
+_NEAR_SPAN = timedelta(minutes=10)  # before and after: the silence that ends a window
+_SYSTEM_SHARE = 0.5  # of the token budget at most
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class RecallQuery:
-    """One question to one scope.
+class RecallPolicy:
+    """What bounds and weighs an answer.
 
-    :arg scope: the scope key, already checked against the caller's credential.
-    :arg limit: items at most.
-    :arg budget_tokens: tokens of the rendered answer at most.
-    :arg session_id: only what was said in this session, or what came from it.
-    :arg since: event time, inclusive.
-    :arg until: event time, exclusive.
+    :arg timeout_s: after this many seconds the answer is made of what is there.
+    :arg half_life: of what recency adds to a score.
+    :arg floor: see :class:`~connectors.query.relevance.Relevance`.
     """
 
-    scope: str
-    text: str
-    limit: int = 10
-    budget_tokens: int = 1000
-    layers: tuple[Layer, ...] = LAYERS
-    session_id: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
+    timeout_s: float = 5.0
+    max_chars_per_memory: int = 800
+    max_total_recall_chars: int = 3000
+    half_life: timedelta = timedelta(days=90)
+    floor: float | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> RecallPolicy:
+        """Read it from the settings."""
+        floor = settings.recall_min_similarity
+        if floor is None and not settings.embeddings_base_url:
+            floor = OFFLINE_FLOOR
+        return cls(
+            timeout_s=settings.recall_timeout_s,
+            max_chars_per_memory=settings.max_chars_per_memory,
+            max_total_recall_chars=settings.max_total_recall_chars,
+            half_life=timedelta(days=settings.recall_half_life_days),
+            floor=floor,
+        )
 
 
-def clean_query(text: str) -> tuple[str, tuple[str, ...]]:
-    r"""Give the question as it is searched for, and notes on what was changed.
+class RecallStore(Searcher, Neighbours, Protocol):
+    """What recall reads."""
 
-    >>> clean_query("where\x00 do I live?\n")
-    ('where do I live?', ())
-    """
-    cleaned = " ".join(clean_text(text).split())
-    if len(cleaned) <= MAX_QUERY_CHARS:
-        return cleaned, ()
-    note = f"the query has {len(cleaned)} characters; only the first {MAX_QUERY_CHARS} were used"
-    return cleaned[:MAX_QUERY_CHARS], (note,)
+    def profiles_of(self, scope: str, kind: ProfileKind | None = None) -> list[Profile]:
+        """Read the scenes and the persona of a scope, by kind and path."""
+        ...
 
 
 class Recall:
     """Answers questions from a store. One for a process; safe for concurrent calls.
 
-    :arg searcher: blocking; called from a bounded pool of threads for each arm, so that a
+    :arg store: blocking; called from a bounded pool of threads for each arm, so that a
         hanging arm cannot take the threads of the other.
+    :arg clock: says what is now, for recency and for what has expired.
     :arg full_text: False when the store has no keyword search; every answer then says so.
-    :arg timeout_s: after this many seconds the answer is made of what is there.
     :arg threads: searches running at once, for each arm.
     :arg monotonic: seconds, for timings only.
     """
 
     def __init__(
         self,
-        searcher: Searcher,
+        store: RecallStore,
         embedder: Embedder,
+        clock: Clock,
+        policy: RecallPolicy | None = None,
         *,
         full_text: bool = True,
-        timeout_s: float = 5.0,
-        max_chars_per_memory: int = 800,
-        max_total_recall_chars: int = 3000,
         threads: int = 8,
         count_tokens: Callable[[str], int] = count_tokens,
         monotonic: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._searcher = searcher
+        self._store = store
         self._embedder = embedder
+        self._clock = clock
+        self._policy = policy or RecallPolicy()
         self._full_text = full_text
-        self._timeout_s = timeout_s
-        self._max_chars_per_memory = max_chars_per_memory
-        self._max_total_recall_chars = max_total_recall_chars
         self._count_tokens = count_tokens
         self._monotonic = monotonic
         self._pools = {
-            arm: ThreadPoolExecutor(threads, thread_name_prefix=f"recall-{arm}") for arm in _ARMS
+            arm: ThreadPoolExecutor(threads, thread_name_prefix=f"recall-{arm}") for arm in ARMS
         }
 
     @classmethod
     def of(
-        cls, settings: Settings, searcher: Searcher, embedder: Embedder, *, full_text: bool = True
+        cls,
+        settings: Settings,
+        store: RecallStore,
+        embedder: Embedder,
+        clock: Clock,
+        *,
+        full_text: bool = True,
     ) -> Recall:
         """Build it as the settings say."""
-        return cls(
-            searcher,
-            embedder,
-            full_text=full_text,
-            timeout_s=settings.recall_timeout_s,
-            max_chars_per_memory=settings.max_chars_per_memory,
-            max_total_recall_chars=settings.max_total_recall_chars,
-        )
+        return cls(store, embedder, clock, RecallPolicy.of(settings), full_text=full_text)
 
     def close(self) -> None:
         """Take no further searches. Does not wait for one that hangs."""
@@ -151,164 +151,142 @@ class Recall:
             raise UserError(message)
         if not self._full_text:
             notes = (*notes, "the store has no keyword search; this answer is by meaning only")
+        now = query.as_of or self._clock.now()
         started = self._monotonic()
-        parts = _Parts(self._monotonic)
-        await self._search(query, text, parts)
+        parts = Parts(self._monotonic, query, now)
+        await self._within_time(self._ask(query, text, parts))
         for part in parts.degraded:
             RECALL_DEGRADED.labels(f"{part.part}:{part.reason}").inc()
-        if not parts.hits:
+        if not parts.answered:
             reasons = ", ".join(f"{part.part} {part.reason}" for part in parts.degraded)
             message = f"no part of it answered ({reasons}); try again"
             raise ServiceUnavailable(service="recall", message=message)
 
         rank_started = self._monotonic()
-        merged = merge(
-            rank_layer(layer, {arm: parts.hits.get((layer, arm), []) for arm in _ARMS})
-            for layer in dict.fromkeys(query.layers)
+        answer = self._answer(query, parts, now)
+        parts.timed("rank", rank_started)
+        parts.timed("total", started)
+        return answer.model_copy(
+            update={
+                "degraded": tuple(sorted(parts.degraded, key=lambda part: part.part)),
+                "notes": notes,
+                "timings_ms": parts.timings_ms,
+            }
         )
-        ranked, folded = fold_sources(merged, query.limit)
+
+    def _answer(self, query: RecallQuery, parts: Parts, now: datetime) -> RecallAnswer:
+        about = fit_system(
+            parts.persona if "persona" in query.layers else "",
+            parts.navigation if "scenes" in query.layers else (),
+            int(query.budget_tokens * _SYSTEM_SHARE),
+            self._count_tokens,
+        )
+        weights = Weights(now, self._policy.half_life)
+        merged = weights.weigh(item for layer in parts.ranked.values() for item in layer)
+        ranked, folded = distinct(merged, query.limit)
         fitted = fit(
-            [_item(one) for one in ranked[: query.limit]],
+            [item_of(one, query.explain) for one in ranked[: query.limit]],
             Budget(
                 limit=query.limit,
-                tokens=query.budget_tokens,
-                chars_per_memory=self._max_chars_per_memory,
-                total_chars=self._max_total_recall_chars,
+                tokens=query.budget_tokens - about.tokens,
+                chars_per_memory=self._policy.max_chars_per_memory,
+                total_chars=self._policy.max_total_recall_chars,
             ),
             render,
             self._count_tokens,
         )
-        cut = [*fitted.cut]
+        cut = [*about.cut, *fitted.cut]
         if beyond := [one.id for one in ranked[query.limit :]]:
             cut.append(report_cut("limit", beyond))
         if folded:
-            cut.append(report_cut("said_by_atom", [one.event_id for one in folded]))
-        parts.timed("rank", rank_started)
-        parts.timed("total", started)
+            cut.append(report_cut("said_by_another", [one.id for one in folded]))
         return RecallAnswer(
             items=fitted.items,
-            context=fitted.context,
-            tokens=fitted.tokens,
+            system_context=about.context,
+            user_context=fitted.context,
+            tokens=about.tokens + fitted.tokens,
             budget_tokens=query.budget_tokens,
             cut=tuple(cut),
-            degraded=tuple(sorted(parts.degraded, key=lambda part: part.part)),
-            notes=notes,
-            timings_ms=parts.timings_ms,
+            timings_ms={},
         )
 
-    async def _search(self, query: RecallQuery, text: str, parts: _Parts) -> None:
-        """Ask every part at once; return when all have answered or the time is up."""
-        loop = asyncio.get_running_loop()
-        where = Filter(
-            session_id=query.session_id, since=query.since, until=query.until, only_active=True
-        )
+    async def _within_time(self, work: Coroutine[None, None, None]) -> None:
+        """Run ``work`` until it ends or the time is up; what it has gathered by then counts."""
+        task = asyncio.create_task(work)
+        try:
+            await asyncio.wait([task], timeout=self._policy.timeout_s)
+        finally:
+            # Also when the caller is gone: a search not yet begun leaves its pool's queue.
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _ask(self, query: RecallQuery, text: str, parts: Parts) -> None:
+        """Ask every part at once, then look around the best events."""
         fetch = max(_MIN_FETCH, _OVERFETCH * query.limit)
-        layers = tuple(dict.fromkeys(query.layers))
+        layers = query.searched()
+        relevant = Relevance(text, self._policy.floor)
 
-        async def search(layer: Layer, arm: SearchArm, call: Callable[[], list[Hit]]) -> None:
-            answer = loop.run_in_executor(self._pools[arm], call)
-            hits = await parts.answer_of(f"{layer}.{arm}", answer)
+        async def search(layer: SearchLayer, arm: SearchArm, call: Callable[[], list[Hit]]) -> None:
+            hits = await parts.answer_of(f"{layer}.{arm}", self._run(arm, call))
             if hits is not None:
-                parts.keep(layer, arm, hits, query.scope)
+                parts.keep(layer, arm, hits)
 
-        async def keyword(layer: Layer) -> None:
-            call = self._searcher.search_keyword
-            await search(layer, "keyword", partial(call, layer, query.scope, text, fetch, where))
+        async def keyword(layer: SearchLayer) -> None:
+            call = self._store.search_keyword
+            where = query.where(layer)
+            ask = partial(call, _SEARCHED[layer], query.scope, text, fetch, where)
+            await search(layer, "keyword", ask)
 
         async def dense() -> None:
             vector = await parts.answer_of("embed", self._embedder.embed_query(text))
             if vector is None:
                 return
-            call = self._searcher.search_dense
+            call = self._store.search_dense
             await asyncio.gather(
                 *(
-                    search(layer, "dense", partial(call, layer, query.scope, vector, fetch, where))
+                    search(
+                        layer,
+                        "dense",
+                        partial(
+                            call, _SEARCHED[layer], query.scope, vector, fetch, query.where(layer)
+                        ),
+                    )
                     for layer in layers
                 )
             )
 
-        searches = [dense(), *map(keyword, layers if self._full_text else ())]
-        tasks = [asyncio.create_task(one) for one in searches]
+        asking = [keyword(layer) for layer in layers] if self._full_text else []
+        if layers:
+            asking.append(dense())
+        if query.as_of is None and {"persona", "scenes"} & set(query.layers):
+            asking.append(self._profiles(query.scope, parts))
         try:
-            await asyncio.wait(tasks, timeout=self._timeout_s)
+            await asyncio.gather(*asking)
         finally:
-            # Also when the caller is gone: a search not yet begun leaves its pool's queue.
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            parts.rank(relevant)
+        if events := parts.ranked.get("events"):
+            await self._look_around(query, events, parts)
 
+    async def _profiles(self, scope: str, parts: Parts) -> None:
+        call = partial(self._store.profiles_of, scope)
+        found = await parts.answer_of("profiles", self._run("keyword", call))
+        if found is not None:
+            parts.take_profiles([one for one in found if one.scope == scope])
 
-class _Parts:
-    """What the parts of one recall answered, how long each took, and which did not."""
+    async def _look_around(
+        self, query: RecallQuery, events: Sequence[Ranked], parts: Parts
+    ) -> None:
+        """Fetch what stands beside the best events, and let it share in their scores."""
+        spans = [
+            Span(item.record.session_id, item.record.occurred_at - _NEAR_SPAN,
+                 item.record.occurred_at + _NEAR_SPAN)
+            for item in events[:_NEAR_HITS]
+            if isinstance(item.record, IndexedEvent)
+        ]  # fmt: skip
+        call = partial(self._store.events_within, query.scope, spans, query.where("events"))
+        around = await parts.answer_of("events.near", self._run("keyword", call))
+        if around is not None:
+            parts.ranked["events"] = spread(events, parts.shown(around))
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self.hits: dict[tuple[Layer, SearchArm], list[Hit]] = {}
-        self.degraded: list[Degraded] = []
-        self.timings_ms: dict[str, float] = {}
-        self._monotonic = monotonic
-
-    async def answer_of(self, part: str, answer: Awaitable[T]) -> T | None:
-        """Wait for one part; ``None``, and a line in ``degraded``, when it fails or is stopped."""
-        started = self._monotonic()
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            self._lost(part, RequestTimedOut.reason)
-            raise
-        except SedimentError as error:
-            self._lost(part, error.reason)
-        except Exception as error:
-            # A fault of ours or of a library: it costs its share like any other. Its text may
-            # hold what was asked, so only its class is logged.
-            _log.error("recall: %s failed with %s", part, type(error).__name__)
-            self._lost(part, "error")
-        finally:
-            self.timed(part, started)
-        return None
-
-    def keep(self, layer: Layer, arm: SearchArm, hits: list[Hit], scope: str) -> None:
-        """Take the hits of one arm without what must not be shown.
-
-        The store filters already; a stale read or a fault in it must not reach a prompt. And a
-        record without visible text, such as a tool call, has nothing to show.
-        """
-        own = [hit for hit in hits if hit.record.scope == scope]
-        if len(own) < len(hits):
-            _log.error("recall: %s.%s gave records of another scope; they are dropped", layer, arm)
-            self._lost(f"{layer}.{arm}", "foreign_scope")
-        self.hits[layer, arm] = [
-            hit
-            for hit in own
-            if clean_text(hit.record.text).strip()
-            and not (isinstance(hit.record, Atom) and hit.record.status != "active")
-        ]
-
-    def timed(self, step: str, started: float) -> None:
-        """Note that ``step`` took from ``started`` until now."""
-        seconds = self._monotonic() - started
-        RECALL_SECONDS.labels(step).observe(seconds)
-        self.timings_ms[step] = round(seconds * 1000, 3)
-
-    def _lost(self, part: str, reason: str) -> None:
-        self.degraded.append(Degraded(part=part, reason=reason))
-
-
-def _item(ranked: Ranked) -> RecallItem:
-    record = ranked.record
-    layer: ItemLayer
-    kind: str
-    if isinstance(record, Atom):
-        layer, kind, sources = "atom", record.type, record.source_event_ids
-    else:
-        layer, kind, sources = "event", record.role, (record.event_id,)
-    return RecallItem(
-        id=ranked.id,
-        layer=layer,
-        type=kind,
-        text=clean_text(record.text).strip(),
-        score=ranked.score,
-        ranks=dict(ranked.ranks),
-        occurred_at=record.occurred_at,
-        session_id=record.session_id,
-        source_event_ids=sources,
-    )
+    def _run(self, arm: SearchArm, call: Callable[[], T]) -> Awaitable[T]:
+        return asyncio.get_running_loop().run_in_executor(self._pools[arm], call)

@@ -26,7 +26,8 @@ from stores.embedded import EmbeddedStore, FlushPolicy, open_embedded
 from stores.errors import ServiceUnavailable, StoreMismatch, Terminal, UserError
 from stores.milvus import MilvusStore
 from stores.milvus_errors import translated
-from stores.milvus_schema import MAX_TEXT_BYTES, Meta, ServerKind, cut_text
+from stores.milvus_meta import Meta, ServerKind
+from stores.milvus_schema import MAX_TEXT_BYTES, cut_text
 from stores.protocols import AtomStore, EventIndex, Filter, Searcher, Vectors
 from stores.records import Atom, AtomStatus, IndexedEvent, Position
 from stores.terms import TERMS_VERSION
@@ -274,7 +275,7 @@ def test_atoms_of_one_time_come_in_the_order_of_their_ids(store: MilvusStore) ->
 def test_atoms_of_reads_more_rows_than_one_answer_holds(
     store: MilvusStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stores.milvus._PAGE_ROWS", 7)
+    monkeypatch.setattr("stores.milvus_base._PAGE_ROWS", 7)
     atoms = [atom(f"a{n:03d}") for n in range(50)]
     store.upsert_atoms(atoms, vectors(50))
     store.upsert_atoms([atom("x", scope="other")], vectors(1))
@@ -356,7 +357,8 @@ def test_no_id_can_change_what_a_filter_means(
     where = Filter(session_id=session)
     hits = crowded.search_dense("atoms", scope, vectors(1)[0], 100, where)
     assert mine in [hit.record for hit in hits]
-    assert {(hit.record.scope, hit.record.session_id) for hit in hits} == {(scope, session)}
+    found = [hit.record for hit in hits if isinstance(hit.record, Atom)]
+    assert {(one.scope, one.session_id) for one in found} == {(scope, session)}
     assert {a.scope for a in crowded.atoms_of(scope)} == {scope}
 
 
@@ -441,6 +443,7 @@ def test_describe_changes_nothing(lite: EmbeddedStore, prefix: str) -> None:
         assert [(c.name, c.exists, c.meta) for c in state.collections] == [
             (f"{prefix}_events", False, None),
             (f"{prefix}_atoms", False, None),
+            (f"{prefix}_profiles", False, None),
         ]
     assert state.server_version.startswith("milvus_lite")
     assert (state.embedded, state.full_text) == (True, True)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
-from stores.errors import StoreMismatch
+from stores.errors import StoreMismatch, Terminal
 from stores.milvus import MilvusStore
-from stores.protocols import Filter
+from stores.protocols import Filter, Span
+from stores.records import Position
 from tests.rig.milvus_server import milvus_server
-from tests.stores.test_milvus import ALL, SCOPE, atom, event, ids, vectors
+from tests.stores.test_milvus import ALL, SCOPE, START, atom, event, ids, vectors
+from tests.stores.test_milvus_profiles import profile
 
 pytestmark = pytest.mark.slow
 
 
-def connect(uri: str, *, embedding_name: str = "test") -> MilvusStore:
+def connect(uri: str, *, embedding_name: str = "test", prefix: str = "real") -> MilvusStore:
     return MilvusStore(
-        uri, prefix="real", dimension=8, embedding_name=embedding_name, timeout_s=60.0
+        uri, prefix=prefix, dimension=8, embedding_name=embedding_name, timeout_s=60.0
     )
 
 
@@ -31,6 +35,15 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def store(uri: str) -> Iterator[MilvusStore]:
     opened = connect(uri)
+    opened.ensure_collections()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def small(uri: str) -> Iterator[MilvusStore]:
+    """Give a store with few rows: among many, this server's searches are approximate."""
+    opened = connect(uri, prefix="small")
     opened.ensure_collections()
     yield opened
     opened.close()
@@ -50,7 +63,7 @@ def test_it_runs_on_vectors_alone_and_says_so_once(
     ]
     state = store.describe()
     assert (state.embedded, state.full_text, state.wanted.analyzer) == (False, False, "none")
-    assert [collection.meta for collection in state.collections] == [state.wanted] * 2
+    assert [collection.meta for collection in state.collections] == [state.wanted] * 3
     store.close()
 
 
@@ -90,3 +103,104 @@ def test_another_model_is_refused(uri: str, store: MilvusStore) -> None:
     with pytest.raises(StoreMismatch, match=r"model test.*model e5"):
         other.ensure_collections()
     other.close()
+
+
+def test_what_was_deleted_is_gone_for_strong_reads_at_once(small: MilvusStore) -> None:
+    names = [f"d{n}" for n in range(20)]
+    for scope in ("deleting", "other"):
+        small.upsert_atoms([atom(name, scope=scope) for name in names], vectors(20))
+        small.upsert_events([event(name, scope=scope) for name in names], vectors(20))
+    small.delete_atoms("deleting", [*names[:10], "unknown"])
+    small.delete_events("deleting", [*names[:10], "unknown"])
+    assert {a.atom_id for a in small.atoms_of("deleting")} == set(names[10:])
+    assert {e.event_id for e in small.events_of("deleting")} == set(names[10:])
+    assert small.get_atom("deleting", "d0") is None
+    assert [e.event_id for e in small.get_events("deleting", names)] == names[10:]
+    assert len(small.vectors_of("deleting", names[10:])) == 10
+    with pytest.raises(Terminal, match="no atoms d0"):
+        small.vectors_of("deleting", ["d0"])
+    # The strong reads have waited until searches have caught up.
+    for layer in ("atoms", "events"):
+        hits = small.search_dense(layer, "deleting", vectors(1)[0], 50, ALL)
+        assert set(ids(hits)) == set(names[10:])
+    assert {a.atom_id for a in small.atoms_of("other")} == set(names)
+    assert {e.event_id for e in small.events_of("other", "s1")} == set(names)
+    small.upsert_atoms([atom("d0", scope="deleting", text="back")], vectors(1))
+    assert small.atoms_of("deleting")[0].text == "back"
+
+
+def test_profiles_are_kept_searched_and_taken_out(small: MilvusStore) -> None:
+    made = [profile("a.md"), profile("p.md", "persona"), profile("a.md", scope="other")]
+    small.upsert_profiles(made, vectors(3))
+    assert small.profiles_of(SCOPE) == [made[1], made[0]]
+    assert small.get_profile(SCOPE, "scene", "a.md") == made[0]
+    hits = small.search_dense("profiles", SCOPE, vectors(1)[0], 5, Filter(types=("scene",)))
+    assert [hit.record for hit in hits] == [made[0]]
+    small.upsert_profiles([profile("a.md", version=2, deleted=True)], vectors(1) * 0)
+    assert small.profiles_of(SCOPE) == [made[1]]
+    assert small.get_profile(SCOPE, "scene", "a.md") is None
+    assert small.profiles_of("other") == [made[2]]
+
+
+def test_as_of_and_types_narrow_a_search(small: MilvusStore) -> None:
+    day = timedelta(days=1)
+    small.upsert_atoms(
+        [
+            atom("old", scope="times", status="superseded", valid_until=START + day),
+            atom("new", scope="times", valid_from=START + day, type="instruction"),
+            atom("wrong", scope="times", status="rejected"),
+        ],
+        vectors(3),
+    )
+    small.atoms_of("times")  # waits, as above
+
+    def found(where: Filter) -> set[str]:
+        return set(ids(small.search_dense("atoms", "times", vectors(1)[0], 9, where)))
+
+    assert found(Filter(as_of=START)) == {"old"}
+    assert found(Filter(as_of=START + day)) == {"new"}
+    assert found(Filter(types=("instruction",))) == {"new"}
+    assert found(Filter(types=("persona",))) == set()
+
+
+def test_events_within_spans_come_in_the_order_of_the_log(small: MilvusStore) -> None:
+    rows = [
+        event(
+            f"n{at}",
+            scope="near",
+            session_id=f"s{at % 3}",
+            position=Position("t", 1, at),
+            occurred_at=START + timedelta(minutes=at),
+        )
+        for at in range(300)
+    ]
+    small.upsert_events(rows[::-1], vectors(300))
+    list(small.events_of("near", "s1"))  # waits, as above
+    spans = [Span("s1", START + timedelta(minutes=55), START + timedelta(minutes=62))]
+    found = small.events_within("near", spans, ALL)
+    assert [e.event_id for e in found] == ["n55", "n58", "n61"]
+
+
+def test_reads_by_key_miss_no_row_that_is_being_written(small: MilvusStore) -> None:
+    stop = threading.Event()
+    pair = vectors(2)
+    small.upsert_atoms([atom("k1", scope="keys"), atom("k2", scope="keys")], pair)
+
+    def write() -> None:
+        n = 0
+        while not stop.is_set():
+            n += 1
+            rows = [atom(name, scope="keys", text=f"v{n}") for name in ("k1", "k2")]
+            small.upsert_atoms(rows, pair)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(25):
+            assert len(small.vectors_of("keys", ["k1", "k2"])) == 2
+            texts = [a.text for a in small.atoms_of("keys")]
+            assert len(texts) == 2
+            assert len(set(texts)) == 1  # both of one call, or both of the one before
+    finally:
+        stop.set()
+        writer.join()

@@ -9,8 +9,16 @@ from datetime import datetime, timedelta, timezone
 import numpy as np
 
 from connectors.query.models import RecallItem
-from stores.protocols import Filter, Hit, Vectors
-from stores.records import Atom, AtomStatus, IndexedEvent, Position
+from stores.protocols import Filter, Hit, Span, Vectors
+from stores.records import (
+    Atom,
+    AtomStatus,
+    IndexedEvent,
+    Position,
+    Profile,
+    ProfileKind,
+    profile_id,
+)
 
 SCOPE = "acme/helper/ana"
 START = datetime(2024, 5, 1, 9, 0, tzinfo=timezone.utc)
@@ -54,15 +62,39 @@ def event(name: str, text: str = "", *, scope: str = SCOPE, day: int = 0) -> Ind
     )
 
 
-def hits(*records: Atom | IndexedEvent) -> list[Hit]:
+def profile(kind: ProfileKind, path: str, text: str, summary: str = "", heat: int = 0) -> Profile:
+    return Profile(
+        profile_id=profile_id(SCOPE, kind, path),
+        scope=SCOPE,
+        kind=kind,
+        path=path,
+        title=path.removesuffix(".md"),
+        summary=summary,
+        text=text,
+        heat=heat,
+        version=1,
+        content_hash="h",
+        created_at=START,
+        updated_at=START,
+        generator="test/1",
+    )
+
+
+def hits(*records: Atom | IndexedEvent | Profile) -> list[Hit]:
     return [
         Hit(
-            id=record.atom_id if isinstance(record, Atom) else record.event_id,
+            id=_id_of(record),
             score=1.0 / place,
             record=record,
         )
         for place, record in enumerate(records, start=1)
     ]
+
+
+def _id_of(record: Atom | IndexedEvent | Profile) -> str:
+    if isinstance(record, Atom):
+        return record.atom_id
+    return record.event_id if isinstance(record, IndexedEvent) else record.profile_id
 
 
 def item(name: str, text: str, *, kind: str = "persona") -> RecallItem:
@@ -86,6 +118,9 @@ class FakeSearcher:
         self.answers: dict[tuple[str, str], list[Hit] | Exception | threading.Event] = {}
         self.asked: list[tuple[str, str, str, int, Filter]] = []
         self.texts: list[str] = []
+        self.profiles: list[Profile] = []
+        self.around: list[IndexedEvent] = []
+        self.spans: list[Span] = []
 
     def search_dense(
         self, layer: str, scope: str, vector: Vectors, limit: int, where: Filter
@@ -107,6 +142,20 @@ class FakeSearcher:
         if isinstance(answer, Exception):
             raise answer
         return answer[:limit]
+
+    def profiles_of(self, scope: str, kind: ProfileKind | None = None) -> list[Profile]:
+        return [one for one in self.profiles if one.scope == scope and kind in (None, one.kind)]
+
+    def events_within(self, scope: str, spans: Sequence[Span], where: Filter) -> list[IndexedEvent]:
+        self.spans.extend(spans)
+        return self.around
+
+
+class FakeClock:
+    """A month after the records were said."""
+
+    def now(self) -> datetime:
+        return START + timedelta(days=30)
 
 
 class FakeEmbedder:

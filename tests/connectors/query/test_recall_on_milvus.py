@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from connectors.query.recall import Recall, RecallQuery
+from connectors.query.question import RecallQuery
+from connectors.query.recall import Recall
 from stores.embedded import open_embedded
 from stores.ids import content_id
 from stores.milvus import MilvusStore
 from stores.protocols import Vectors
-from tests.connectors.query.fakes import SCOPE, atom, event
+from tests.connectors.query.fakes import SCOPE, FakeClock, atom, event
 
 BOB = "acme/helper/bob"
 
@@ -70,7 +71,7 @@ def recall(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recall]:
         store.ensure_collections()
         store.upsert_atoms(atoms, embedder.embed([one.text for one in atoms]))
         store.upsert_events(events, embedder.embed([one.text for one in events]))
-        made = Recall(store, embedder, full_text=store.full_text)
+        made = Recall(store, embedder, FakeClock(), full_text=store.full_text)
         yield made
         made.close()
         store.close()

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHMARKS = ("async_stage", "pipeline", "store", "recall", "embeddings")
+BENCHMARKS = ("async_stage", "pipeline", "store", "recall", "embeddings", "faults")
 RESULTS = Path(__file__).parent / "results"
 
 

@@ -30,7 +30,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from connectors.query.recall import Recall, RecallQuery
+from connectors.query.question import RecallQuery
+from connectors.query.recall import Recall
 from stores.embedded import open_embedded
 from stores.milvus import MilvusStore
 from stores.protocols import Filter, Hit, Vectors

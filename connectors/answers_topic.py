@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol
+
 import orjson
 
 from connectors.log import Appender
@@ -11,17 +14,26 @@ from stores.records import OutRecord
 __all__ = ["PublishedAnswers"]
 
 
+class _Journal(AnswerJournal, Protocol):
+    """A journal that can say which answers are about something."""
+
+    def hashes_about(self, about: Sequence[str]) -> list[str]:
+        """Give the request hashes of the answers that are about any of these, sorted."""
+        ...
+
+
 class PublishedAnswers:
     """A journal that also writes every new answer to a topic: an ``AnswerJournal``.
 
     The topic first, then the journal: an answer that the journal knows is in the topic. Killed
     between the two, the question is asked and published again; of two records with one key the
-    later one was used.
+    later one was used. Forgotten answers are taken out of both in the same order, with a record
+    that has no value: Kafka deletes the older ones of the key when it compacts the topic.
 
     :arg topic: full name. Record key: the request hash.
     """
 
-    def __init__(self, journal: AnswerJournal, appender: Appender, topic: str) -> None:
+    def __init__(self, journal: _Journal, appender: Appender, topic: str) -> None:
         """Share ``appender`` with whoever else writes to the log."""
         self._journal = journal
         self._appender = appender
@@ -31,7 +43,13 @@ class PublishedAnswers:
         """Look in the journal."""
         return self._journal.get(request_hash)
 
-    def put(self, request_hash: str, prompt_version: str, answer: ChatAnswer) -> None:
+    def put(
+        self,
+        request_hash: str,
+        prompt_version: str,
+        answer: ChatAnswer,
+        about: Sequence[str] = (),
+    ) -> None:
         """Publish and record; returns when both are durable. Blocking.
 
         Raises :class:`~stores.errors.ServiceUnavailable` when the log or the journal is down.
@@ -46,7 +64,18 @@ class PublishedAnswers:
             "completion_tokens": answer.completion_tokens,
             "latency_s": answer.latency_s,
             "finish_reason": answer.finish_reason,
+            "about": list(about),
         }
         record = OutRecord(self._topic, request_hash.encode(), orjson.dumps(body))
         self._appender.append([record])
-        self._journal.put(request_hash, prompt_version, answer)
+        self._journal.put(request_hash, prompt_version, answer, about)
+
+    def forget(self, about: Sequence[str]) -> int:
+        """Delete every answer that is about any of these, and say how many. Idempotent.
+
+        Raises as :meth:`put` does.
+        """
+        doomed = self._journal.hashes_about(about)
+        if doomed:
+            self._appender.append([OutRecord(self._topic, one.encode(), None) for one in doomed])
+        return self._journal.forget(about)

@@ -29,6 +29,7 @@ from stores.records import (
     MAX_EVENT_BYTES,
     MAX_ID_CHARS,
     Atom,
+    ControlRequest,
     L0Event,
     Outcome,
     PersonaJob,
@@ -301,7 +302,7 @@ def _component_schemas() -> dict[str, Any]:
 
 def _published(model: type[BaseModel] | None, schema: dict[str, Any]) -> dict[str, Any]:
     done: dict[str, Any] = _completed(schema)
-    return {**done, **_message_is_complete()} if model is L0Event else done
+    return {**done, "allOf": _event_is_complete()} if model is L0Event else done
 
 
 def _completed(node: Any) -> Any:
@@ -319,24 +320,49 @@ def _completed(node: Any) -> Any:
         done["not"] = _NO_CONTROL
     if done.get("format") == "date-time":
         done["pattern"] = _RFC_3339
+    if done.get("title") == ControlRequest.__name__:
+        done["allOf"] = _request_is_complete()
     return done
 
 
-def _message_is_complete() -> dict[str, Any]:
-    """Say that a message, the default type, needs a role, and content or tool calls."""
+def _event_is_complete() -> list[dict[str, Any]]:
+    """Say what each type of event needs; a message is the default type."""
 
     def present(field: str) -> dict[str, Any]:
         return {"required": [field], "properties": {field: {"not": {"type": "null"}}}}
 
-    return {
-        "if": {"properties": {"type": {"const": "message"}}},
-        "then": {
-            "allOf": [
-                present("role"),
-                {"anyOf": [present("content"), present("tool_calls")]},
-            ]
+    def only_for(types: list[str], then: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "if": {"required": ["type"], "properties": {"type": {"enum": types}}},
+            "then": then,
+        }
+
+    content = {"anyOf": [present("content"), present("tool_calls")]}
+    return [
+        {
+            "if": {"properties": {"type": {"const": "message"}}},
+            "then": {"allOf": [present("role"), content]},
         },
-    }
+        only_for(["forget", "reject"], present("request")),
+        only_for(
+            ["reject"],
+            {"properties": {"request": {"properties": {"target": {"const": "atom"}}}}},
+        ),
+    ]
+
+
+def _request_is_complete() -> list[dict[str, Any]]:
+    """Say that a request about events or atoms names at least one."""
+    return [
+        {
+            "if": {"properties": {"target": {"const": target}}},
+            "then": {
+                "required": [f"{target}_ids"],
+                "properties": {f"{target}_ids": {"minItems": 1}},
+            },
+        }
+        for target in ("event", "atom")
+    ]
 
 
 # --- bytes -------------------------------------------------------------------------------------

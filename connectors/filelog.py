@@ -18,6 +18,7 @@ import contextlib
 import logging
 import os
 import re
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -151,6 +152,31 @@ class FileLog:
             finally:
                 os.close(fd)
         return ends
+
+    def offsets(self, topic: str, place: Place) -> dict[int, int]:
+        """Look a place up in every partition. See :class:`connectors.log.LogReader`."""
+        ends = self.end_offsets(topic)
+        if place.kind == "offset":
+            return {partition: min(place.value, end) for partition, end in ends.items()}
+        found: dict[int, int] = {}
+        for partition in ends:
+            cursor = self.cursor(topic, partition, start=place, end=None)
+            found[partition] = cursor.snapshot()[0]
+            cursor.close()
+        return found
+
+    def has_topic(self, topic: str) -> bool:
+        """Say whether a topic exists, without creating it."""
+        return (self._root / topic / _TOPIC_FILE).exists()
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with all records; a missing one is no error. No flow may use it."""
+        with self._lock:
+            for key in [key for key in self._appending if key[0] == topic]:
+                self._appending.pop(key).close()
+            self._counts.pop(topic, None)
+            if (self._root / topic).exists():
+                shutil.rmtree(self._root / topic)
 
     def read(self, topic: str, start: StartAt, end: EndAt) -> Iterator[LogRecord]:
         """Read partition by partition. See :class:`connectors.log.LogReader`."""

@@ -243,11 +243,11 @@ class RecordedChat:
         answer = await self._chat.complete(request)
         if answer.finish_reason != "stop":
             return answer
-        kept = await asyncio.to_thread(self._record, key, request.prompt_version, answer)
+        kept = await asyncio.to_thread(self._record, key, request, answer)
         return answer if kept.text == answer.text else kept
 
-    def _record(self, key: str, prompt_version: str, answer: ChatAnswer) -> ChatAnswer:
-        self._journal.put(key, prompt_version, answer)
+    def _record(self, key: str, request: ChatRequest, answer: ChatAnswer) -> ChatAnswer:
+        self._journal.put(key, request.prompt_version, answer, request.about)
         return self._journal.get(key) or answer
 
 

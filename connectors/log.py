@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from stores.records import LogRecord, OutRecord, Position
+
+if TYPE_CHECKING:
+    from connectors.dataflow import Cursor
 
 __all__ = [
     "MAX_RECORD_BYTES",
@@ -155,12 +158,25 @@ class LogReader(Protocol):
         """Give the offset after the newest record, by partition."""
         ...
 
+    def offsets(self, topic: str, place: Place) -> dict[int, int]:
+        """Look a place up in every partition: the offset of the first record at or after it.
+
+        Never beyond the end: an offset that is not reached yet gives the end as it is now.
+        """
+        ...
+
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Give the offset after what a consumer group has read, by partition.
 
         A partition for which the group has noted nothing is not there. Only for lag and audit:
         a flow's snapshot decides where it resumes, and may stand before this.
         """
+        ...
+
+    def cursor(
+        self, topic: str, partition: int, *, start: Place, end: Place | None
+    ) -> Cursor[Any]:
+        """Open one partition for reading, at its own pace; close it afterwards."""
         ...
 
     def read(self, topic: str, start: StartAt, end: EndAt) -> Iterator[LogRecord]:

@@ -9,16 +9,24 @@ __all__ = [
     "DEAD_LETTERS",
     "DUPLICATES",
     "EVENTS_DECODED",
+    "GATE_FINDINGS",
     "LLM_CALLS",
     "LLM_TOKENS",
     "LOG_OFFSET_RESETS",
     "OUTCOMES",
+    "RATE_LIMITED",
+    "RATE_LIMIT_ERRORS",
     "RECALLABLE_SECONDS",
     "RECALL_DEGRADED",
     "RECALL_SECONDS",
+    "RECONCILED",
+    "RECONCILE_REFUSED",
+    "SCENES_SEGMENTED",
     "STAGE_IN_FLIGHT",
+    "STAGE_OLDEST_SECONDS",
     "STAGE_PENDING",
     "STAGE_RETRIES",
+    "STAGE_RETRIES_WAITING",
     "STORE_SECONDS",
     "WINDOW_EVENTS",
 ]
@@ -33,6 +41,14 @@ WINDOW_EVENTS = Histogram(
 )
 STAGE_PENDING = Gauge("sediment_stage_pending", "Items waiting in a stage", ["stage"])
 STAGE_IN_FLIGHT = Gauge("sediment_stage_in_flight", "Calls in flight in a stage", ["stage"])
+STAGE_OLDEST_SECONDS = Gauge(
+    "sediment_stage_oldest_pending_seconds",
+    "Age of the item that has been in a stage longest; 0 when it is empty",
+    ["stage"],
+)
+STAGE_RETRIES_WAITING = Gauge(
+    "sediment_stage_retries_waiting", "Items in a stage that wait to be tried again", ["stage"]
+)
 STAGE_RETRIES = Counter(
     "sediment_stage_retries", "Calls that failed and will be tried again", ["stage", "reason"]
 )
@@ -42,6 +58,11 @@ LLM_CALLS = Counter("sediment_llm_calls", "Chat calls that were sent", ["model",
 LLM_TOKENS = Counter("sediment_llm_tokens", "Tokens of chat calls", ["model", "kind"])
 ANSWERS_RECORDED_HITS = Counter(
     "sediment_answers_recorded_hits", "Chat calls answered from the journal"
+)
+SCENES_SEGMENTED = Counter(
+    "sediment_scenes_segmented",
+    "Scene segments that extraction gave: kept, or why one was left out",
+    ["result"],
 )
 STORE_SECONDS = Histogram(
     "sediment_store_seconds", "Time of one store call", ["operation"]
@@ -60,4 +81,24 @@ LOG_OFFSET_RESETS = Counter(
     "sediment_log_offset_resets",
     "Times a partition was read from its beginning because the wanted offset was gone",
     ["topic"],
+)
+GATE_FINDINGS = Counter(
+    "sediment_gate_findings",
+    "What the quality gate found, by rule and what it did",
+    ["rule", "mode"],
+)
+RECONCILED = Counter(
+    "sediment_reconciled",
+    "New atoms by what became of them: stored, repeated, updated, merged, retracted, history, "
+    "rejected_value, forgotten; again when their window was applied before",
+    ["result"],
+)
+RECONCILE_REFUSED = Counter(
+    "sediment_reconcile_refused",
+    "Parts of a reconcile answer that were not followed",
+    ["reason"],
+)
+RATE_LIMITED = Counter("sediment_rate_limited", "Calls of the query service refused with 429")
+RATE_LIMIT_ERRORS = Counter(
+    "sediment_rate_limit_errors", "Calls that could not be counted because Redis did not answer"
 )

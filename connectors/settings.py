@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
@@ -19,12 +19,55 @@ from pydantic_settings import (
 )
 
 from stores.errors import SettingsError
+from stores.generations import MAIN, SHARED_TOPICS, check_generation_name
 from stores.ids import scope_key
+from stores.records import AtomType
 
-__all__ = ["SCOPE_FIELDS", "ScopeField", "Settings", "load_settings"]
+__all__ = [
+    "DEFAULT_GATE_CHARS",
+    "DEFAULT_GATE_MODES",
+    "SCOPE_FIELDS",
+    "GateMode",
+    "GateRule",
+    "ScopeField",
+    "Settings",
+    "load_settings",
+]
 
 ScopeField = Literal["tenant", "team", "agent", "user"]
 SCOPE_FIELDS: tuple[ScopeField, ...] = ("tenant", "team", "agent", "user")
+
+GateRule = Literal[
+    "secret",
+    "instruction_like",
+    "human_authority",
+    "several_stages",
+    "generalised_instruction",
+    "doubtful_type",
+    "old_and_new_state",
+    "several_periods",
+    "too_long",
+]
+GateMode = Literal["warn", "split", "route", "reject"]
+DEFAULT_GATE_MODES: dict[GateRule, GateMode] = {
+    "secret": "reject",
+    "instruction_like": "reject",
+    "human_authority": "warn",
+    "several_stages": "route",
+    "generalised_instruction": "reject",
+    "doubtful_type": "warn",
+    "old_and_new_state": "split",
+    "several_periods": "split",
+    "too_long": "split",
+}
+DEFAULT_GATE_CHARS = 300
+_RESHAPED: tuple[GateRule, ...] = (
+    "several_stages",
+    "old_and_new_state",
+    "several_periods",
+    "too_long",
+)
+"""Rules on how much one memory tells: only what they find can be cut, or left to a scene."""
 
 
 class Settings(BaseSettings):
@@ -62,6 +105,11 @@ class Settings(BaseSettings):
         default="jieba",
         description="Tokenizer of keyword search, fixed when a collection is made: `jieba` finds "
         "Chinese and English, `standard` only languages that put spaces between words.",
+    )
+    generation: str = Field(
+        default="",
+        description="Generation of memory to read and write, `main` for the first; empty follows "
+        "the one that was promoted.",
     )
     redis_url: str = Field(
         default="", description="Redis for recorded answers; empty keeps them in the data folder."
@@ -124,6 +172,33 @@ class Settings(BaseSettings):
     llm_timeout_s: float = Field(default=180.0, gt=0, description="Time limit of one chat call.")
     llm_max_tokens: int = Field(default=4096, ge=1, description="Answer tokens of one chat call.")
 
+    # Quality gate
+    gate: dict[GateRule, GateMode] = Field(
+        default_factory=lambda: dict(DEFAULT_GATE_MODES),
+        description="What the quality gate does on each rule, as JSON; rules left out keep their "
+        "default: docs/quality-gate.md.",
+    )
+    gate_max_chars: int = Field(
+        default=DEFAULT_GATE_CHARS, ge=40, description="Characters of one memory at most."
+    )
+
+    # Extraction
+    extract_mode: Literal["chat", "work"] = Field(
+        default="chat",
+        description="What memories are about: `chat` (a person) or `work` (facts, tasks, methods, "
+        "artifacts); work needs an LLM.",
+    )
+    extract_least_priority: dict[AtomType, Annotated[int, Field(ge=0, le=100)]] = Field(
+        default_factory=dict,
+        description="Priority from which a memory of a type is kept, as JSON; types left out "
+        "keep theirs: persona 50, episodic 60, all others 70.",
+    )
+    extract_guidance: Path | None = Field(
+        default=None,
+        description="Markdown file of what all scopes care about, or TOML file that says it for "
+        "single scopes; see docs/extraction.md.",
+    )
+
     # Embeddings
     embeddings_base_url: str = Field(
         default="", description="OpenAI-compatible endpoint; empty means the bundled model."
@@ -144,6 +219,16 @@ class Settings(BaseSettings):
     recall_timeout_s: float = Field(
         default=5.0, gt=0, description="After this a recall answers with what it has."
     )
+    recall_half_life_days: float = Field(
+        default=90.0, gt=0, description="Days after which half of what recency adds is gone."
+    )
+    recall_min_similarity: float | None = Field(
+        default=None,
+        ge=-1,
+        le=1,
+        description="Cosine from which a hit counts without sharing the question's words; unset "
+        "means that of the bundled model, and for an endpoint that every hit counts.",
+    )
     max_chars_per_memory: int = Field(default=800, ge=40, description="Characters of one item.")
     max_total_recall_chars: int = Field(default=3000, ge=40, description="Characters of all.")
     budget_tokens: int = Field(default=1000, ge=1, description="Tokens of all items together.")
@@ -160,8 +245,46 @@ class Settings(BaseSettings):
     metrics_host: str = Field(default="127.0.0.1", description="Address of that port.")
     api_keys_file: Path | None = Field(
         default=None,
-        description="JSON file of hashed API keys and their scopes; needed off loopback.",
+        description="JSON file of hashed API keys and their scopes; needed off loopback, and "
+        "with Kafka or a Milvus server.",
     )
+    mcp_key: SecretStr = Field(
+        default=SecretStr(""), description="API key that `sediment mcp` acts with on stdio."
+    )
+    audit_file: Path | None = Field(
+        default=None,
+        description="File of JSON lines about writes, forgets and denied calls; unset, they go "
+        "to the log.",
+    )
+    rate_limit: float = Field(
+        default=50.0, ge=0, description="Calls a second that one API key may make; 0 no limit."
+    )
+    rate_limit_burst: int = Field(
+        default=100, ge=1, description="Calls that one API key may make at once after a pause."
+    )
+    rate_limit_fails: Literal["open", "closed"] = Field(
+        default="closed",
+        description="What happens to calls while Redis cannot count them: `open` lets them "
+        "through, `closed` answers 503.",
+    )
+
+    @field_validator("gate", mode="before")
+    @classmethod
+    def _gate_modes_fit_their_rules(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            message = 'give a JSON object of rules and modes, such as {"too_long": "warn"}'
+            raise ValueError(message)
+        for rule, mode in value.items():
+            if rule not in DEFAULT_GATE_MODES:
+                message = f"`{rule}` is no rule; there are {', '.join(DEFAULT_GATE_MODES)}"
+                raise ValueError(message)
+            modes = (
+                ("warn", "split", "route", "reject") if rule in _RESHAPED else ("warn", "reject")
+            )
+            if mode not in modes:
+                message = f"`{mode}` is no mode of `{rule}`; it can be {', '.join(modes)}"
+                raise ValueError(message)
+        return {**DEFAULT_GATE_MODES, **value}
 
     @field_validator("scope_fields")
     @classmethod
@@ -170,6 +293,11 @@ class Settings(BaseSettings):
             message = f"name each of {', '.join(SCOPE_FIELDS)} at most once, and at least one"
             raise ValueError(message)
         return value
+
+    @field_validator("generation")
+    @classmethod
+    def _generation_can_name_topics(cls, value: str) -> str:
+        return check_generation_name(value) if value else value
 
     @model_validator(mode="after")
     def _tenant_is_in_the_scope(self) -> Settings:
@@ -202,9 +330,38 @@ class Settings(BaseSettings):
         """True when the log is the file log in the data folder."""
         return not self.brokers
 
+    @property
+    def generation_name(self) -> str:
+        """Name the generation, for people and in the register."""
+        return self.generation or MAIN
+
+    @property
+    def generation_prefix(self) -> str:
+        """Give what the names of a generation's own topics begin with."""
+        return f"{self.topic_prefix}.{self.generation}" if self._named else self.topic_prefix
+
+    @property
+    def generation_collections(self) -> str:
+        """Give what the names of a generation's collections begin with."""
+        name = self.generation.replace("-", "_")  # Milvus takes no hyphens
+        return f"{self.collection_prefix}_{name}" if self._named else self.collection_prefix
+
+    @property
+    def generation_dir(self) -> Path:
+        """Give the folder for what a generation keeps outside of log, stores and answers."""
+        return self.data_dir / "generations" / self.generation if self._named else self.data_dir
+
+    @property
+    def _named(self) -> bool:
+        return self.generation not in ("", MAIN)
+
     def topic(self, name: str) -> str:
-        """Give a topic its full name: ``l0.events`` is ``sediment.l0.events``."""
-        return f"{self.topic_prefix}.{name}"
+        """Give a topic its full name: ``l0.events`` is ``sediment.l0.events``.
+
+        A topic that is not shared is the generation's own: ``sediment.v2.l1.atoms``.
+        """
+        prefix = self.topic_prefix if name in SHARED_TOPICS else self.generation_prefix
+        return f"{prefix}.{name}"
 
     def scope_of(self, *, tenant: str, agent: str = "", user: str = "", team: str = "") -> str:
         """Build the scope key from ids; an id that the scope needs and lacks is an error."""

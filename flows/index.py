@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import groupby
 from zlib import crc32
 
 import bytewax.operators as op
@@ -13,6 +14,8 @@ from bytewax.operators import KeyedStream
 from connectors.metrics import RECALLABLE_SECONDS
 from flows.async_stage import AsyncStage, Done, Failed, async_stage
 from flows.dedup import first_only
+from flows.forget.events import EventForgetter
+from flows.forget.request import is_request
 from stores.protocols import Clock, Embedder, EventIndex
 from stores.records import IndexedEvent, SourcedEvent
 
@@ -24,18 +27,42 @@ so few lanes make large batches, and more than one lets embedding and writing ov
 
 
 class Indexer:
-    """Work of the index stage: embed a batch of events and write them. Idempotent by event."""
+    """Work of the index stage: embed a batch of events and write them. Idempotent by event.
 
-    def __init__(self, index: EventIndex, embedder: Embedder, clock: Clock) -> None:
-        """``clock`` is for the freshness metric only."""
+    A forget request takes the same way as the events before it, and deletes what of them it
+    covers; an event that a request covers is not written.
+    """
+
+    def __init__(
+        self,
+        index: EventIndex,
+        embedder: Embedder,
+        clock: Clock,
+        forgetting: EventForgetter | None = None,
+    ) -> None:
+        """``clock`` is for the freshness metric only. Without ``forgetting`` requests pass by."""
         self._index = index
         self._embedder = embedder
         self._clock = clock
+        self._forgetting = forgetting
 
     async def __call__(
         self, items: Sequence[SourcedEvent], previous_error: str | None
     ) -> Sequence[None]:
-        """Index ``items``. Raises what embedder and index raise; then none counts as indexed."""
+        """Index ``items``, in order. Raises what embedder and index raise; then none counts."""
+        for asked, group in groupby(items, is_request):
+            if not asked:
+                await self._write(list(group))
+            elif self._forgetting is not None:
+                for one in group:
+                    await asyncio.to_thread(self._forgetting.forget, one)
+        return [None] * len(items)
+
+    async def _write(self, items: Sequence[SourcedEvent]) -> None:
+        if self._forgetting is not None:
+            items = [one for one in items if not self._forgetting.covers(one)]
+        if not items:
+            return
         events = [IndexedEvent.of(item) for item in items]
         vectors = await self._embedder.embed_passages([event.search_text() for event in events])
         await asyncio.to_thread(self._index.upsert_events, events, vectors)
@@ -43,7 +70,6 @@ class Indexer:
         freshness = RECALLABLE_SECONDS.labels("events")
         for item in items:
             freshness.observe(max(0.0, now - item.record.timestamp_ms / 1000))
-        return [None] * len(items)
 
 
 def index(
@@ -53,8 +79,11 @@ def index(
     *,
     dedup_ids: int,
 ) -> KeyedStream[Done[SourcedEvent, None] | Failed[SourcedEvent]]:
-    """Index every message that has text; of a repeated event the first record stays."""
-    messages = op.filter(f"{step_id}_messages", up, has_text)
+    """Index every message that has text; of a repeated event the first record stays.
+
+    Forget requests go through in the order of their scope.
+    """
+    messages = op.filter(f"{step_id}_messages", up, lambda one: has_text(one) or is_request(one))
     first = op.key_rm(f"{step_id}_any", first_only(f"{step_id}_first", messages, dedup_ids))
     lanes = op.key_on(f"{step_id}_lanes", first, _lane)
     return async_stage(step_id, lanes, stage)

@@ -16,6 +16,7 @@ from connectors.kafka.deadletter import dead_letter
 from connectors.metrics import DEAD_LETTERS, OUTCOMES
 from flows import PIPELINE
 from flows.async_stage import Failed
+from flows.forget.request import Forgetting
 from flows.reconcile import NewAtoms, StoredAtoms
 from flows.window import Skipped
 from stores.errors import InvalidEvent
@@ -35,8 +36,12 @@ from stores.records import (
 
 __all__ = [
     "Topics",
+    "applied",
+    "atom_records",
     "failed_event",
+    "failed_request",
     "failed_window",
+    "forgotten",
     "indexed_at_last",
     "record_id",
     "refused",
@@ -48,11 +53,15 @@ __all__ = [
 class Topics:
     """Full names of the topics a flow writes."""
 
-    def __init__(self, prefix: str) -> None:
-        """``prefix`` is what every topic name begins with."""
+    def __init__(self, prefix: str, tombstones: str = "") -> None:
+        """``prefix`` is what every topic name begins with.
+
+        :arg tombstones: full name of the one topic that generations share, if they do.
+        """
         self.atoms = f"{prefix}.l1.atoms"
         self.scene_jobs = f"{prefix}.l2.jobs"
         self.outcomes = f"{prefix}.outcomes"
+        self.tombstones = tombstones or f"{prefix}.tombstones"
         self.l0_dead = f"{prefix}.l0.dlq"
         self.l1_dead = f"{prefix}.l1.dlq"
 
@@ -105,6 +114,54 @@ def skipped(skip: Skipped, topics: Topics) -> list[OutRecord]:
     return [_outcome(_of_event(skip.event, "window", "skipped", skip.reason), topics)]
 
 
+def forgotten(sourced: SourcedEvent, topics: Topics) -> list[OutRecord]:
+    """End an event that a forget request covers, wherever on its way it was met: the same bytes."""
+    return [_outcome(_of_event(sourced, "forget", "forgotten", None), topics)]
+
+
+def atom_records(result: StoredAtoms, topics: Topics) -> list[OutRecord]:
+    """Give an atom's record for each that is new, changed or gone."""
+    records = [OutRecord(topics.atoms, one.encode(), None) for one in result.removed]
+    return records + [_record(topics.atoms, atom.atom_id, atom) for atom in result.touched]
+
+
+def applied(request: Forgetting, result: StoredAtoms, topics: Topics) -> list[OutRecord]:
+    """End a request that was carried out: atoms as they are now, a scene job, one outcome.
+
+    A removed atom's record has no value: it takes the text out of a compacted topic. A rejection
+    of an atom that the scope does not have ends as skipped.
+    """
+    sourced, tombstone = request.sourced, result.tombstone or request.tombstone
+    records = atom_records(result, topics)
+    own_id = record_id("reconcile", sourced.position)
+    if result.touched or result.removed:
+        job = SceneJob(
+            job_id=content_id("l2", own_id),
+            scope=sourced.scope,
+            window_id=own_id,
+            atom_ids=tuple(atom.atom_id for atom in result.touched),
+            removed_atom_ids=result.removed,
+            occurred_at=sourced.occurred_at,
+        )
+        records.append(_record(topics.scene_jobs, sourced.scope, job))
+    if tombstone.kind == "reject" and not tombstone.text_keys:
+        outcome = _of_event(sourced, "reconcile", "skipped", "unknown_atom")
+    else:
+        outcome = _of_event(sourced, "reconcile", "applied", None)
+    ids = result.removed or tuple(atom.atom_id for atom in result.touched)
+    return [*records, _outcome(outcome.model_copy(update={"atom_ids": ids}), topics)]
+
+
+def failed_request(request: Forgetting, failed: Failed[Any], topics: Topics) -> list[OutRecord]:
+    """End a request that could not be carried out: its bytes, to be redriven, and an outcome."""
+    sourced = request.sourced
+    outcome = _of_event(
+        sourced, "reconcile", "dead_lettered", failed.reason, attempts=failed.attempts
+    )
+    letter = _letter(sourced.record, "reconcile", failed, topics.l1_dead)
+    return [letter, _outcome(outcome, topics)]
+
+
 def without_user_text(window: Window, topics: Topics) -> list[OutRecord]:
     """End a window in which no user said anything: nothing to ask a model about."""
     return [_outcome(_of_window(window, "extract", "skipped", reason="no_user_text"), topics)]
@@ -127,7 +184,7 @@ def failed_window(
 def stored(new: NewAtoms, result: StoredAtoms, topics: Topics) -> list[OutRecord]:
     """End a window whose atoms are stored: every atom touched, a scene job, one outcome."""
     window = new.window
-    records = [_record(topics.atoms, atom.atom_id, atom) for atom in result.touched]
+    records = atom_records(result, topics)
     if result.touched:
         records.append(_record(topics.scene_jobs, window.scope, _scene_job(window, result.touched)))
     outcome = _of_window(
@@ -135,7 +192,7 @@ def stored(new: NewAtoms, result: StoredAtoms, topics: Topics) -> list[OutRecord
         "reconcile",
         "extracted" if new.atoms else "empty",
         atom_ids=tuple(atom.atom_id for atom in new.atoms),
-        refused=new.refused,
+        refused=(*new.refused, *result.refused),
         attempts=new.attempts,
     )
     return [*records, _outcome(outcome, topics)]

@@ -1,147 +1,115 @@
-"""Opens the real parts of a flow, as the settings say, and closes them again."""
+"""Opens the real parts of a flow, as the settings say, and closes them again.
+
+What they stand on is opened in :mod:`flows.opening`, whose names are here as well.
+"""
 
 from __future__ import annotations
 
 import atexit
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from pathlib import Path
+from typing import Any
 
 from bytewax.dataflow import Dataflow
-from bytewax.inputs import Source
+from bytewax.inputs import FixedPartitionedSource, Source
 from bytewax.outputs import FixedPartitionedSink
 
-from connectors.answers_topic import PublishedAnswers
+from connectors.dataflow import BATCH_RECORDS
 from connectors.embeddings import make_embedder
-from connectors.filelog import FileLog, FileLogSink, FileLogSource
-from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.sink import KafkaAppender, KafkaSink
-from connectors.kafka.source import KafkaLog, KafkaSource
-from connectors.llm import make_chat
-from connectors.log import Appender, EndAt, LogReader, StartAt
-from connectors.metrics import STORE_SECONDS
+from connectors.filelog import FileLogSink, FileLogSource
+from connectors.kafka.sink import KafkaSink
+from connectors.kafka.source import KafkaSource
+from connectors.log import EndAt, StartAt
 from connectors.settings import Settings, load_settings
 from connectors.tokens import count_tokens
+from flows import outputs
 from flows.async_stage import AsyncStage, FailureLimit, PendingWork, StageSpec, Work
 from flows.extract.llm import LlmExtractor
 from flows.extract.work import ExtractWork
+from flows.forget.events import EventForgetter
+from flows.forget.work import ForgettingWork
+from flows.gate import Gate, GatePolicy, ModelSplitter
 from flows.index import Indexer
+from flows.opening import (
+    Log,
+    StoreServer,
+    consumer_group,
+    delete_topics_of,
+    drop_store,
+    file_log,
+    generation_journal,
+    generation_log,
+    in_generation,
+    kafka_connection,
+    open_chat,
+    open_journal,
+    open_log,
+    open_store,
+    open_store_server,
+    open_tombstones,
+    prepare_topics,
+    recovery_folder,
+    resolved,
+)
 from flows.outputs import Topics
-from flows.reconcile import Reconciler
+from flows.reconcile import Reconciler, StoredAtoms
+from flows.replay.plan import ReplayPlan
+from flows.replay.source import ReplaySource
 from flows.rules import RuleExtractor
 from flows.runner import StopSignal, SystemClock
 from flows.topology import FlowName, Parts, Progress, build_flow
 from flows.window import WindowPolicy
-from stores.answers import RedisAnswers, SqliteAnswers
-from stores.embedded import open_embedded
 from stores.milvus import MilvusStore
-from stores.protocols import AnswerJournal, Embedder, Extractor
+from stores.protocols import AnswerJournal, ChatModel, Embedder, Extractor
 from stores.records import LogRecord, OutRecord
 
 __all__ = [
     "Log",
+    "StoreServer",
     "consumer_group",
+    "delete_topics_of",
+    "drop_store",
+    "extractor_of",
     "flow_parts",
-    "open_extractor",
+    "gate_of",
+    "generation_journal",
+    "generation_log",
+    "in_generation",
+    "open_chat",
     "open_journal",
     "open_log",
     "open_store",
+    "open_store_server",
+    "open_tombstones",
+    "prepare_topics",
     "recovery_folder",
+    "resolved",
     "standing_flow",
     "window_policy",
 ]
 
 
-@dataclass(frozen=True)
-class Log:
-    """Both ways into the log, outside a dataflow."""
-
-    appender: Appender
-    reader: LogReader
-
-
-def open_log(settings: Settings) -> Log:
-    """Open the embedded file log, or Kafka when brokers are set."""
-    if settings.embedded:
-        log = _file_log(settings)
-        return Log(log, log)
-    connection = _kafka(settings)
-    return Log(KafkaAppender(connection), KafkaLog(connection))
-
-
 @contextmanager
-def open_store(
-    settings: Settings, embedder: Embedder, *, write: bool, drop_first: bool = False
-) -> Iterator[MilvusStore]:
-    """Open the vector store and check that it was made with these settings.
-
-    The embedded one lives in this process, or is reached through the process that owns the data
-    folder when ``write`` is false. Raises :class:`~stores.errors.StoreMismatch` when the
-    collections were made with another embedding model, dimension or analyzer.
-
-    :arg drop_first: delete the collections with all rows and make them anew.
-    """
-    with ExitStack() as stack:
-        uri, token, refuse = settings.milvus_uri, settings.milvus_token.get_secret_value(), ""
-        if not uri:
-            handle = stack.enter_context(open_embedded(settings.data_dir, write=write))
-            uri, token, refuse = handle.uri, handle.token, handle.refuse_writes
-        store = MilvusStore(
-            uri,
-            token=token,
-            prefix=settings.collection_prefix,
-            dimension=embedder.dimension,
-            embedding_name=embedder.name,
-            analyzer=settings.analyzer,
-            refuse_writes=refuse,
-            observe=lambda operation, seconds: STORE_SECONDS.labels(operation).observe(seconds),
-        )
-        stack.callback(store.close)
-        if drop_first:
-            store.drop_collections()
-        store.ensure_collections()
-        yield store
-
-
-@contextmanager
-def open_journal(settings: Settings) -> Iterator[AnswerJournal]:
-    """Open the recorded answers: Redis when it is set, else a file in the data folder.
-
-    On Kafka every new answer also goes to the answers topic.
-    """
-    with closing(
-        RedisAnswers(settings.redis_url, settings.topic("answers"))
-        if settings.redis_url
-        else SqliteAnswers(settings.data_dir / "answers.sqlite")
-    ) as journal:
-        if settings.embedded:
-            yield journal
-        else:
-            appender = open_log(settings).appender
-            yield PublishedAnswers(journal, appender, settings.topic("answers"))
-
-
-@contextmanager
-def open_extractor(settings: Settings) -> Iterator[Extractor]:
-    """Make the LLM extractor, or the rule-based one when no endpoint is configured."""
-    if not settings.llm_base_url:  # no journal is made where nothing is recorded
-        yield RuleExtractor()
+def _journal_to_forget_in(settings: Settings, name: FlowName) -> Iterator[AnswerJournal | None]:
+    """Open the recorded answers where there may be any, also of a model that is no longer set."""
+    recorded = settings.llm_base_url or settings.redis_url
+    if name == "l0" or not (recorded or (settings.data_dir / "answers.sqlite").exists()):
+        yield None
         return
     with open_journal(settings) as journal:
-        chat = make_chat(settings, journal)
-        yield RuleExtractor() if chat is None else LlmExtractor(chat, count_tokens=count_tokens)
+        yield journal
 
 
-def recovery_folder(settings: Settings, name: FlowName) -> Path:
-    """Give the folder of a flow's recovery store."""
-    return settings.data_dir / "recovery" / name
+def extractor_of(chat: ChatModel | None) -> Extractor:
+    """Make the LLM extractor, or the rule-based one when there is no model."""
+    return RuleExtractor() if chat is None else LlmExtractor(chat, count_tokens=count_tokens)
 
 
-def consumer_group(settings: Settings, name: FlowName) -> str:
-    """Name the group under which a flow notes how far it has read."""
-    return f"{settings.consumer_group}-{name}"
+def gate_of(settings: Settings, chat: ChatModel | None) -> Gate:
+    """Make the quality gate; without a model it splits by sentence."""
+    policy = GatePolicy(settings.gate, settings.gate_max_chars)
+    return Gate(policy, None if chat is None else ModelSplitter(chat))
 
 
 def window_policy(settings: Settings) -> WindowPolicy:
@@ -165,11 +133,13 @@ def flow_parts(
     follow: bool,
     progress: Progress | None = None,
     opened: tuple[MilvusStore, Embedder] | None = None,
+    replay: ReplayPlan | None = None,
 ) -> Iterator[Parts]:
-    """Open everything a flow needs.
+    """Open everything a flow of one generation needs; name it with :func:`resolved` before.
 
     :arg follow: read on for ever; otherwise up to the end of the log as it is now.
     :arg opened: store and embedder to share, when the process has them already.
+    :arg replay: read what this says instead of all there is.
     """
     clock = SystemClock()
     pending = PendingWork(settings.pending_cap)
@@ -180,7 +150,14 @@ def flow_parts(
             store = stack.enter_context(open_store(settings, embedder, write=True))
         else:
             store, embedder = opened
-        extractor = stack.enter_context(open_extractor(settings))
+        opening = (
+            open_chat(settings, replay.answers, replay.tally) if replay else open_chat(settings)
+        )
+        chat = stack.enter_context(opening)
+        extractor = extractor_of(chat)
+
+        def announce(done: StoredAtoms) -> None:
+            log.appender.append(outputs.atom_records(done, topics))
 
         def stage(step: str, work: Work, **limits: float) -> AsyncStage:  # type: ignore[type-arg]
             spec = StageSpec(
@@ -194,65 +171,93 @@ def flow_parts(
             )
             return stack.enter_context(AsyncStage(spec))
 
-        source, sink = _source_and_sink(settings, name, pending, stop, follow)
+        log = open_log(settings)
+        topics = Topics(settings.generation_prefix, settings.topic("tombstones"))
+        tombstones = open_tombstones(settings, log)
+        stack.callback(tombstones.close)
+        if follow:
+            tombstones.follow()
+        journal = stack.enter_context(_journal_to_forget_in(settings, name))
+        source, sink = _source_and_sink(settings, name, pending, stop, follow, replay)
         yield Parts(
             source=source,
             sink=sink,
-            topics=Topics(settings.topic_prefix),
+            topics=topics,
             scope_fields=settings.scope_fields,
             window=window_policy(settings),
             clock=clock,
             live=follow,
-            stopping=stop,
+            # What this says is whether the end of input is the end of the conversations.
+            stopping=(lambda: True) if replay and replay.keep_open else stop,
             progress=progress or Progress(),
             indexing=stage(
-                "index", Indexer(store, embedder, clock), batch_max=settings.embeddings_batch
+                "index",
+                Indexer(store, embedder, clock, EventForgetter(store, tombstones)),
+                batch_max=settings.embeddings_batch,
             ),
             extracting=stage(
                 "extract",
-                ExtractWork(extractor),
+                ExtractWork(extractor, gate_of(settings, chat), tombstones.known),
                 concurrency=settings.concurrency,
                 per_key=settings.concurrency,
                 timeout_s=settings.llm_timeout_s,
             ),
-            reconciling=stage("reconcile", Reconciler(store, embedder, clock)),
+            reconciling=stage(
+                "reconcile",
+                ForgettingWork(
+                    Reconciler(
+                        store,
+                        embedder,
+                        clock,
+                        chat=chat,
+                        kept_out=tombstones.known,
+                        announce=announce,
+                        max_chars=settings.gate_max_chars,
+                        answer_tokens=settings.llm_max_tokens,
+                    ),
+                    atoms=store,
+                    index=store,
+                    journal=journal,
+                    log=tombstones,
+                ),
+                concurrency=settings.concurrency,
+                timeout_s=settings.llm_timeout_s,
+            ),
+            kept_out=tombstones.known,
         )
 
 
 def _source_and_sink(
-    settings: Settings, name: FlowName, pending: PendingWork, stop: StopSignal, follow: bool
+    settings: Settings,
+    name: FlowName,
+    pending: PendingWork,
+    stop: StopSignal,
+    follow: bool,
+    replay: ReplayPlan | None,
 ) -> tuple[Source[LogRecord], FixedPartitionedSink[OutRecord, None]]:
     topic = settings.topic("l0.events")
-    end = None if follow else EndAt.latest()
-    group = consumer_group(settings, name)
+    places: dict[str, Any] = {
+        "group": consumer_group(settings, name),
+        "start": replay.span.start_at() if replay else StartAt.beginning(),
+        "end": None if follow else replay.span.end_at() if replay else EndAt.latest(),
+        "paused": pending.full,
+        "stopping": stop,
+        "batch_size": replay.pace.batch_size if replay else BATCH_RECORDS,
+    }
+    source: FixedPartitionedSource[LogRecord, Any]
+    sink: FixedPartitionedSink[OutRecord, None]
     if settings.embedded:
-        log = _file_log(settings)
-        source = FileLogSource(log, topic, group=group, end=end, paused=pending.full, stopping=stop)
-        return source, FileLogSink(log)
-    connection = _kafka(settings)
-    kafka_source = KafkaSource(
-        connection,
-        topic,
-        group=group,
-        start=StartAt.beginning(),
-        end=end,
-        paused=pending.full,
-        stopping=stop,
-    )
-    return kafka_source, KafkaSink(connection)
-
-
-def _file_log(settings: Settings) -> FileLog:
-    return FileLog(settings.data_dir / "log", SystemClock())
-
-
-def _kafka(settings: Settings) -> KafkaConnection:
-    return KafkaConnection(settings.brokers, settings.kafka)
+        log = file_log(settings)
+        source, sink = FileLogSource(log, topic, **places), FileLogSink(log)
+    else:
+        connection = kafka_connection(settings)
+        source, sink = KafkaSource(connection, topic, **places), KafkaSink(connection)
+    return (ReplaySource[Any](source, replay, stop) if replay else source), sink
 
 
 def standing_flow(name: FlowName) -> Dataflow:
     """Build a flow that Bytewax's own command runs; its parts close when the process ends."""
-    parts = flow_parts(load_settings(), name, StopSignal(), follow=True)
+    parts = flow_parts(resolved(load_settings()), name, StopSignal(), follow=True)
     opened = parts.__enter__()
     atexit.register(parts.__exit__, None, None, None)
     return build_flow(name, opened)

@@ -6,40 +6,52 @@ Three of them, from the same functions:
 - ``l0``: the index alone, so that it scales and fails apart from extraction.
 - ``l1``: decode, window, extract, reconcile. Writes dead letters and outcomes.
 
+A forget or reject request goes the way of its scope's events, through index and windows; what it
+covers is kept out from the moment it is decoded. Every flow writes its tombstone, in the same
+epoch: a restart finds it in the topic or reads the request again.
+
 On Kafka, ``l0`` and ``l1`` read the events topic each with its own group and recovery store.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import bytewax.operators as op
 from bytewax.dataflow import Dataflow, Stream
 from bytewax.inputs import Source
+from bytewax.operators import KeyedStream
 from bytewax.outputs import FixedPartitionedSink
 
 from connectors.dataflow import write_records
 from connectors.kafka.redrive import as_it_was
 from connectors.metrics import EVENTS_DECODED
 from connectors.settings import ScopeField
+from connectors.tombstones_topic import tombstone_records
 from flows import outputs
 from flows.async_stage import AsyncStage, Done, Failed, async_stage
 from flows.decode import decode
 from flows.extract.text import has_user_text
+from flows.forget.request import Forgetting, is_request, without_forgotten
 from flows.index import index
 from flows.outputs import Topics
 from flows.reconcile import NewAtoms, StoredAtoms
-from flows.window import Skipped, WindowPolicy, window
+from flows.window import Ended, Forgotten, Requested, Skipped, WindowPolicy, window
 from stores.errors import InvalidEvent
 from stores.protocols import Clock
 from stores.records import LogRecord, OutRecord, SourcedEvent, Window
+from stores.tombstones import Tombstones, tombstone_of
 
 __all__ = ["FLOWS", "FlowName", "Parts", "Progress", "build_flow"]
 
 FlowName = Literal["all", "l0", "l1"]
 FLOWS: tuple[FlowName, ...] = ("all", "l0", "l1")
+
+
+ToExtract = Window | Forgetting
+ToReconcile = NewAtoms | Forgetting
 
 
 @dataclass(slots=True)
@@ -58,6 +70,7 @@ class Parts:
 
     :arg live: the log is followed, so windows may also close by processing time.
     :arg stopping: true once the flow was asked to stop.
+    :arg kept_out: what was forgotten or rejected; read from its topic before the flow begins.
     """
 
     source: Source[LogRecord]
@@ -70,8 +83,9 @@ class Parts:
     stopping: Callable[[], bool]
     progress: Progress
     indexing: AsyncStage[SourcedEvent, None]
-    extracting: AsyncStage[Window, NewAtoms]
-    reconciling: AsyncStage[NewAtoms, StoredAtoms]
+    extracting: AsyncStage[ToExtract, ToReconcile]
+    reconciling: AsyncStage[ToReconcile, StoredAtoms]
+    kept_out: Tombstones = field(default_factory=Tombstones)
 
 
 def build_flow(name: FlowName, parts: Parts) -> Dataflow:
@@ -80,7 +94,8 @@ def build_flow(name: FlowName, parts: Parts) -> Dataflow:
     records = op.input("events", flow, parts.source)
     decoded = op.map("decode", records, lambda record: _Decoded.of(record, parts))
     events = op.filter_map("valid", decoded, lambda result: result.event)
-    written: list[Stream[OutRecord]] = []
+    tombstones = op.flat_map("tombstones", decoded, lambda result: result.tombstone(parts))
+    written: list[Stream[OutRecord]] = [tombstones]
     if name != "l0":
         invalid = op.flat_map("invalid", decoded, lambda result: result.refusal(parts.topics))
         written += [invalid, *_l1(events, parts)]
@@ -104,11 +119,19 @@ class _Decoded:
         parts.progress.read += 1
         if isinstance(value, SourcedEvent):
             EVENTS_DECODED.labels(value.event.type).inc()
+            if is_request(value):
+                parts.kept_out.add(tombstone_of(value))
         return cls(record, value)
 
     @property
     def event(self) -> SourcedEvent | None:
         return self.value if isinstance(self.value, SourcedEvent) else None
+
+    def tombstone(self, parts: Parts) -> list[OutRecord]:
+        if self.event is None or not is_request(self.event):
+            return []
+        kept = parts.kept_out.add(tombstone_of(self.event))
+        return tombstone_records(kept, parts.topics.tombstones)
 
     def refusal(self, topics: Topics) -> list[OutRecord]:
         if isinstance(self.value, InvalidEvent):
@@ -140,34 +163,69 @@ def _l1(events: Stream[SourcedEvent], parts: Parts) -> list[Stream[OutRecord]]:
         _, cut = item
         if isinstance(cut.ended, Skipped):
             return outputs.skipped(cut.ended, topics)
-        if cut.wanted:
+        if isinstance(cut.ended, Forgotten):
+            return outputs.forgotten(cut.ended.event, topics)
+        if cut.wanted or isinstance(cut.ended, Requested):
             return []
         progress.ended += 1
         return outputs.without_user_text(cut.ended, topics)
 
-    def not_extracted(item: tuple[str, Done[Window, NewAtoms] | Failed[Window]]) -> list[OutRecord]:
-        _, result = item
-        if isinstance(result, Done):
-            return []
-        progress.ended += 1
-        return outputs.failed_window(result.item, "extract", result, topics)
-
-    def reconciled(
-        item: tuple[str, Done[NewAtoms, StoredAtoms] | Failed[NewAtoms]],
+    def not_extracted(
+        item: tuple[str, Done[ToExtract, ToReconcile] | Failed[ToExtract]],
     ) -> list[OutRecord]:
         _, result = item
-        progress.ended += 1
+        if isinstance(result.item, Forgetting):
+            return (
+                outputs.failed_request(result.item, result, topics)
+                if isinstance(result, Failed)
+                else []
+            )
         if isinstance(result, Failed):
-            return outputs.failed_window(result.item.window, "reconcile", result, topics)
+            return failed(result.item, "extract", result)
+        assert isinstance(result.output, NewAtoms)
+        left = result.output.window
+        if not left.events:
+            progress.ended += 1
+        return taken_out(result.item, left)
+
+    def reconciled(
+        item: tuple[str, Done[ToReconcile, StoredAtoms] | Failed[ToReconcile]],
+    ) -> list[OutRecord]:
+        _, result = item
+        if isinstance(result.item, Forgetting):
+            if isinstance(result, Failed):
+                return outputs.failed_request(result.item, result, topics)
+            return outputs.applied(result.item, result.output, topics)
+        if isinstance(result, Failed):
+            return failed(result.item.window, "reconcile", result)
+        progress.ended += 1
         return outputs.stored(result.item, result.output, topics)
 
+    def failed(window: Window, stage: str, failure: Failed[Any]) -> list[OutRecord]:
+        progress.ended += 1
+        left = without_forgotten(window, parts.kept_out)  # no dead letter for what was forgotten
+        records = outputs.failed_window(left, stage, failure, topics) if left.events else []
+        return [*taken_out(window, left), *records]
+
+    def taken_out(window: Window, left: Window) -> list[OutRecord]:
+        gone = [one for one in window.events if one not in left.events]
+        return [record for one in gone for record in outputs.forgotten(one, topics)]
+
     ended = window(
-        "window", events, parts.window, parts.clock, live=parts.live, stopping=parts.stopping
+        "window",
+        events,
+        parts.window,
+        parts.clock,
+        live=parts.live,
+        stopping=parts.stopping,
+        kept_out=parts.kept_out,
     )
     cut = op.map_value("cut", ended, lambda one: _Cut.of(one, progress))
-    windows = op.filter_map_value("windows", cut, _Cut.to_extract)
+    windows: KeyedStream[ToExtract] = op.filter_map_value(
+        "windows", cut, lambda one: one.to_extract(parts.kept_out)
+    )
     extracted = async_stage("extract", windows, parts.extracting)
-    new = op.filter_map_value("new", extracted, _new_atoms)
+    new: KeyedStream[ToReconcile] = op.filter_map_value("new", extracted, _new_atoms)
     stored = async_stage("reconcile", new, parts.reconciling)
     return [
         op.flat_map("unwanted", cut, unwanted),
@@ -180,21 +238,27 @@ def _l1(events: Stream[SourcedEvent], parts: Parts) -> list[Stream[OutRecord]]:
 class _Cut:
     """What the window stage ended; ``wanted`` when there is something to extract from."""
 
-    ended: Window | Skipped
+    ended: Ended
     wanted: bool
 
     @classmethod
-    def of(cls, ended: Window | Skipped, progress: Progress) -> _Cut:
-        if isinstance(ended, Skipped):
+    def of(cls, ended: Ended, progress: Progress) -> _Cut:
+        if not isinstance(ended, Window):
             return cls(ended, wanted=False)
         progress.windows += 1
         return cls(ended, has_user_text(ended))
 
-    def to_extract(self) -> Window | None:
+    def to_extract(self, kept_out: Tombstones) -> ToExtract | None:
+        if isinstance(self.ended, Requested):
+            request = self.ended.event
+            return Forgetting(request, kept_out.add(tombstone_of(request)))
         return self.ended if self.wanted and isinstance(self.ended, Window) else None
 
 
-def _new_atoms(result: Done[Window, NewAtoms] | Failed[Window]) -> NewAtoms | None:
+def _new_atoms(result: Done[ToExtract, ToReconcile] | Failed[ToExtract]) -> ToReconcile | None:
     if isinstance(result, Failed):
         return None
-    return replace(result.output, attempts=result.attempts)
+    output = result.output
+    if isinstance(output, Forgetting):
+        return output
+    return replace(output, attempts=result.attempts) if output.window.events else None

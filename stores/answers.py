@@ -5,6 +5,8 @@ Both journals promise the same:
 - the first answer written for a hash stays; writing again changes nothing and is no error;
 - when ``put`` returns, the answer outlives the process, also one killed with ``kill -9``;
   how it outlives the machine is said at each class;
+- when ``forget`` returns, the answers are gone from the store, not only hidden; one that was
+  recorded without saying what it is about is found by nobody;
 - safe to share between threads, and between processes on the same file or server;
 - a store that does not answer raises :class:`~stores.errors.ServiceUnavailable`, a store that
   holds something else :class:`~stores.errors.StoreMismatch`.
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -33,6 +35,7 @@ __all__ = ["RedisAnswers", "SqliteAnswers"]
 _RECORD_VERSION = 1
 _SQLITE, _REDIS = "sqlite", "redis"
 _BUSY_TIMEOUT_S = 10.0
+_KEYS_AT_ONCE = 500  # SQLite takes 999 parameters in a statement, or more
 _REDIS_TIMEOUT_S = 5.0
 
 
@@ -78,6 +81,11 @@ class SqliteAnswers:
                 "CREATE TABLE IF NOT EXISTS answers ("
                 "request_hash TEXT PRIMARY KEY, prompt_version TEXT NOT NULL, answer BLOB NOT NULL)"
             )
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS about ("
+                "key TEXT, request_hash TEXT, PRIMARY KEY (key, request_hash)) WITHOUT ROWID"
+            )
+            connection.execute("PRAGMA secure_delete=ON")  # what is forgotten is overwritten
             connection.execute(f"PRAGMA user_version={_RECORD_VERSION}")
 
     @contextmanager
@@ -99,16 +107,76 @@ class SqliteAnswers:
             ).fetchone()
         return None if row is None else _decode(request_hash, row[0])
 
-    def put(self, request_hash: str, prompt_version: str, answer: ChatAnswer) -> None:
+    def put(
+        self,
+        request_hash: str,
+        prompt_version: str,
+        answer: ChatAnswer,
+        about: Sequence[str] = (),
+    ) -> None:
         """Record an answer unless the hash has one."""
         row = (request_hash, prompt_version, _encode(prompt_version, answer))
-        with self._statement() as connection:
+        with self._statement() as connection, _transaction(connection):
+            # What it is about first: an answer that nobody would find to forget must not be.
+            connection.executemany(
+                "INSERT OR IGNORE INTO about VALUES (?, ?)", [(key, request_hash) for key in about]
+            )
             connection.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?)", row)
+
+    def hashes_about(self, about: Sequence[str]) -> list[str]:
+        """Give the request hashes of the answers that are about any of these, sorted."""
+        with self._statement() as connection:
+            return _hashes_about(connection, about)
+
+    def forget(self, about: Sequence[str]) -> int:
+        """Delete every answer that is about any of these, and say how many. Idempotent."""
+        with self._statement() as connection:
+            with _transaction(connection):
+                doomed = [(one,) for one in _hashes_about(connection, about)]
+                before = connection.total_changes
+                connection.executemany("DELETE FROM answers WHERE request_hash = ?", doomed)
+                count = connection.total_changes - before
+                for start in range(0, len(doomed), _KEYS_AT_ONCE):
+                    chunk = [one for (one,) in doomed[start : start + _KEYS_AT_ONCE]]
+                    connection.execute(
+                        f"DELETE FROM about WHERE request_hash IN ({_places(chunk)})", chunk
+                    )
+            if count:  # the write-ahead log still holds the pages as they were
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return count
 
     def close(self) -> None:
         """Close the file; every later call raises ``ServiceUnavailable``."""
         with self._lock:
             self._connection.close()
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _places(values: Sequence[str]) -> str:
+    return ",".join("?" * len(values))
+
+
+def _hashes_about(connection: sqlite3.Connection, about: Sequence[str]) -> list[str]:
+    found: set[str] = set()
+    for start in range(0, len(about), _KEYS_AT_ONCE):
+        chunk = list(about[start : start + _KEYS_AT_ONCE])
+        found.update(
+            one
+            for (one,) in connection.execute(
+                f"SELECT request_hash FROM about WHERE key IN ({_places(chunk)})", chunk
+            )
+        )
+    return sorted(found)
 
 
 class RedisAnswers:
@@ -137,12 +205,43 @@ class RedisAnswers:
             value = self._client.get(f"{self._prefix}:{request_hash}")
         return None if value is None else _decode(request_hash, cast(bytes, value))
 
-    def put(self, request_hash: str, prompt_version: str, answer: ChatAnswer) -> None:
+    def put(
+        self,
+        request_hash: str,
+        prompt_version: str,
+        answer: ChatAnswer,
+        about: Sequence[str] = (),
+    ) -> None:
         """Record an answer unless the hash has one."""
-        with _redis_errors():
-            self._client.set(
-                f"{self._prefix}:{request_hash}", _encode(prompt_version, answer), nx=True
-            )
+        with _redis_errors(), self._client.pipeline(transaction=True) as together:
+            for key in about:
+                together.sadd(self._about(key), request_hash)
+            together.set(f"{self._prefix}:{request_hash}", _encode(prompt_version, answer), nx=True)
+            together.execute()
+
+    def hashes_about(self, about: Sequence[str]) -> list[str]:
+        """Give the request hashes of the answers that are about any of these, sorted."""
+        found: set[str] = set()
+        for start in range(0, len(about), _KEYS_AT_ONCE):
+            names = [self._about(key) for key in about[start : start + _KEYS_AT_ONCE]]
+            with _redis_errors():
+                found.update(one.decode() for one in cast("set[bytes]", self._client.sunion(names)))
+        return sorted(found)
+
+    def forget(self, about: Sequence[str]) -> int:
+        """Delete every answer that is about any of these, and say how many. Idempotent."""
+        count = 0
+        doomed = [f"{self._prefix}:{one}" for one in self.hashes_about(about)]
+        # The answers before the sets that name them: a crash between repeats both.
+        for names, counted in ((doomed, True), ([self._about(key) for key in about], False)):
+            for start in range(0, len(names), _KEYS_AT_ONCE):
+                with _redis_errors():
+                    deleted = self._client.delete(*names[start : start + _KEYS_AT_ONCE])
+                count += deleted if counted else 0
+        return count
+
+    def _about(self, key: str) -> str:
+        return f"{self._prefix}/about:{key}"
 
     def close(self) -> None:
         """Close the connections."""

@@ -10,6 +10,7 @@ SedimentError
 ├── Terminal                  the same input will fail the same way: dead letter
 │   ├── InvalidEvent          bytes that are not an event of the contract
 │   ├── MalformedAnswer       a model answered with something that is not what was asked for
+│   ├── NoRecordedAnswer      a replay may ask nobody, and nothing is recorded
 │   ├── RequestRefused        4xx other than 429: the request itself is wrong
 │   └── OversizedInput        larger than the part that must take it allows
 ├── UserError                 a person can fix it: message says what, where, and what to do
@@ -31,6 +32,7 @@ __all__ = [
     "InvalidEvent",
     "LockConflict",
     "MalformedAnswer",
+    "NoRecordedAnswer",
     "OversizedInput",
     "RateLimited",
     "RequestRefused",
@@ -136,6 +138,12 @@ class MalformedAnswer(Terminal):
     """
 
     reason = "malformed_answer"
+
+
+class NoRecordedAnswer(Terminal):
+    """A replay with recorded answers only met a question that was never answered."""
+
+    reason = "no_recorded_answer"
 
 
 class RequestRefused(Terminal):

@@ -69,6 +69,7 @@ _SETTLING = frozenset(
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
+_NO_LEADER = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 
 
 class _KafkaCursor:
@@ -97,13 +98,7 @@ class _KafkaCursor:
         properties = connection.consumer(group or "sediment-reader")
         self._consumer = Consumer({**properties, "on_commit": _log_commit})
         self._lost_from: int | None = None
-        try:
-            self._next = self._in_range(self._find(start))
-            self._end = None if end is None else self._find(end)
-        except KafkaException as error:
-            self._consumer.close()
-            message = f"topic {topic}, partition {partition}: {kafka_error(error).str()}"
-            raise unavailable(message) from None
+        self._next, self._end = self._bounds(start, end)
         # Where it began was noted before, or is the beginning. A commit of it would be waiting for
         # the group's coordinator to be found, and could overtake the next one.
         self._committed = self._next
@@ -111,6 +106,21 @@ class _KafkaCursor:
 
     def _at(self, offset: int) -> TopicPartition:
         return TopicPartition(self._topic, self._partition, offset)
+
+    def _bounds(self, start: Place, end: Place | None) -> tuple[int, int | None]:
+        """Look both ends up; a topic that was made a moment ago may have no leader yet."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                first = self._in_range(self._find(start))
+                return first, None if end is None else self._find(end)
+            except KafkaException as error:
+                reason = kafka_error(error)
+                if reason.code() not in _NO_LEADER or time.monotonic() > deadline:
+                    self._consumer.close()
+                    message = f"topic {self._topic}, partition {self._partition}: {reason.str()}"
+                    raise unavailable(message) from None
+                time.sleep(_SETTLE_S)
 
     def _find(self, place: Place) -> int:
         """Look a place up. Always a number: a place that moves could not be resumed from."""
@@ -336,12 +346,19 @@ class KafkaLog:
 
     def end_offsets(self, topic: str) -> dict[int, int]:
         """Give the offset after the newest record, by partition."""
-        ends: dict[int, int] = {}
+        return self.offsets(topic, Place("end"))
+
+    def offsets(self, topic: str, place: Place) -> dict[int, int]:
+        """Look a place up in every partition. See :class:`connectors.log.LogReader`."""
+        if place.kind == "offset":
+            low, high = (self.offsets(topic, Place(kind)) for kind in ("beginning", "end"))
+            return {at: min(max(place.value, low[at]), end) for at, end in high.items()}
+        found: dict[int, int] = {}
         for partition in range(self.partitions(topic)):
-            cursor = self._cursor(topic, partition, Place("end"), None)
-            ends[partition] = cursor.snapshot()
+            cursor = self.cursor(topic, partition, start=place, end=None)
+            found[partition] = cursor.snapshot()
             cursor.close()
-        return ends
+        return found
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Give how far a group has read, by partition. See :class:`connectors.log.LogReader`."""
@@ -367,7 +384,12 @@ class KafkaLog:
     def read(self, topic: str, start: StartAt, end: EndAt) -> Iterator[LogRecord]:
         """Read partition by partition. See :class:`connectors.log.LogReader`."""
         for partition in range(self.partitions(topic)):
-            yield from drain(self._cursor(topic, partition, start.of(partition), end.of(partition)))
+            yield from drain(
+                self.cursor(topic, partition, start=start.of(partition), end=end.of(partition))
+            )
 
-    def _cursor(self, topic: str, partition: int, start: Place, end: Place | None) -> _KafkaCursor:
+    def cursor(
+        self, topic: str, partition: int, *, start: Place, end: Place | None
+    ) -> _KafkaCursor:
+        """Open one partition for reading."""
         return _KafkaCursor(self._connection, topic, partition, start=start, end=end, group=None)

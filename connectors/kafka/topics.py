@@ -21,6 +21,7 @@ from connectors.kafka.connection import (
     unavailable,
 )
 from connectors.log import MAX_RECORD_BYTES
+from stores.generations import SHARED_TOPICS
 
 __all__ = [
     "TOPICS",
@@ -28,6 +29,7 @@ __all__ = [
     "TopicSpec",
     "TopicState",
     "create_topics",
+    "delete_topics",
     "describe_topics",
 ]
 
@@ -44,7 +46,6 @@ class TopicSpec:
     :arg name: without the prefix.
     :arg key: what the record key is.
     :arg retention_ms: how long records are kept; -1 for ever. Unused when compacted.
-    :arg shared: there is one for all generations; the others each generation has for itself.
     """
 
     name: str
@@ -52,7 +53,6 @@ class TopicSpec:
     holds: str
     cleanup: Literal["delete", "compact"] = "delete"
     retention_ms: int = _FOR_EVER
-    shared: bool = False
 
     def config(self) -> dict[str, str]:
         """Give the topic's configuration, as Kafka names it."""
@@ -67,6 +67,11 @@ class TopicSpec:
         return config
 
     @property
+    def shared(self) -> bool:
+        """True when there is one for all generations; of others each generation has its own."""
+        return self.name in SHARED_TOPICS
+
+    @property
     def dead_letters(self) -> bool:
         """True when the topic holds dead letters."""
         return self.name.endswith(".dlq")
@@ -79,7 +84,6 @@ TOPICS: tuple[TopicSpec, ...] = (
         name="l0.events",
         key="scope",
         holds="L0 events, session ends, forget requests; never deleted: a replay starts here",
-        shared=True,
     ),
     TopicSpec(
         name="l1.atoms",
@@ -115,21 +119,18 @@ TOPICS: tuple[TopicSpec, ...] = (
         key="request hash",
         holds="recorded LLM answers, written before they are used; deleted when forgotten",
         cleanup="compact",
-        shared=True,
     ),
     TopicSpec(
         name="tombstones",
         key="tombstone id",
         holds="ids and hashes of what was forgotten or rejected; kept for ever",
         cleanup="compact",
-        shared=True,
     ),
     TopicSpec(
         name="generations",
         key="generation; `current` for the pointer",
         holds="the generations of memory, and which one recall reads",
         cleanup="compact",
-        shared=True,
     ),
     TopicSpec(
         name="l0.dlq",
@@ -220,6 +221,29 @@ def create_topics(
         )
         for name, spec in zip(names, specs, strict=True)
     ]
+
+
+def delete_topics(
+    connection: KafkaConnection, prefix: str, specs: Sequence[TopicSpec] = TOPICS
+) -> None:
+    """Delete topics with all records; missing ones are no error.
+
+    When it returns, the brokers take no more questions about them. Raises
+    :class:`~stores.errors.ServiceUnavailable` when no broker answers or one refuses.
+    """
+    admin = connection.admin()
+    names = [f"{prefix}.{spec.name}" for spec in specs]
+    answers = admin.delete_topics(
+        names,
+        operation_timeout=connection.request_timeout_s,
+        request_timeout=connection.request_timeout_s,
+    )
+    for name, future in answers.items():
+        try:
+            future.result()
+        except KafkaException as error:
+            if kafka_error(error).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise _failed(name, error) from None
 
 
 def describe_topics(

@@ -13,7 +13,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from connectors.query.auth import Credential, ScopeIncomplete, ScopeRefused
+from connectors.query.auth import (
+    Credential,
+    RightMissing,
+    ScopeIncomplete,
+    ScopeRefused,
+    right_to_forget,
+)
 from connectors.query.models import EventError
 from connectors.settings import ScopeField, Settings
 from stores.records import MAX_EVENT_BYTES, L0Event, OutRecord
@@ -35,6 +41,11 @@ class Accepted:
     records: tuple[OutRecord, ...]
     duplicates: int
     errors: tuple[EventError, ...]
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """The scopes written to, each once."""
+        return tuple(dict.fromkeys((one.key or b"").decode() for one in self.records))
 
 
 class _RejectedError(Exception):
@@ -92,6 +103,11 @@ def _accept(body: object, credential: Credential, settings: Settings) -> tuple[s
         field = ".".join(str(step) for step in problem["loc"])
         code, message = "invalid_event", problem["msg"].removeprefix("Value error, ")
         raise _RejectedError(code, field, message) from None
+    if event.request is not None and event.type in ("forget", "reject"):
+        try:
+            credential.require(right_to_forget(event.request))
+        except RightMissing as error:
+            raise _RejectedError(error.reason, "request.target", error.message) from None
     scope = settings.scope_of(
         tenant=event.tenant_id,
         team=event.team_id or "",

@@ -50,7 +50,8 @@ from connectors.query.models import (
     RecallRequest,
     SourceEvent,
 )
-from connectors.query.recall import Recall, RecallQuery
+from connectors.query.question import RecallQuery
+from connectors.query.recall import Recall
 from connectors.settings import ScopeField, Settings
 from stores.errors import SedimentError
 from stores.protocols import AtomReader
@@ -237,9 +238,13 @@ async def recall(body: RecallRequest, caller: Caller, service: Service) -> Recal
             limit=body.limit or settings.recall_limit,
             budget_tokens=body.budget_tokens or settings.budget_tokens,
             layers=body.layers,
+            types=body.types,
             session_id=body.session_id,
             since=body.since,
             until=body.until,
+            as_of=body.as_of,
+            only_active=body.only_active,
+            explain=body.explain,
         )
     )
 

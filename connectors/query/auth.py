@@ -4,7 +4,8 @@ The scope comes from the key. What a request names can narrow it and never widen
 or wildcard value is refused, because somewhere downstream it could mean "all".
 
 Without a keys file the service is for one person on one machine: it binds to loopback only,
-and the request names the scope itself.
+reads nothing but the data folder, and the request names the scope itself. The file itself is
+:mod:`connectors.query.keys_file`'s.
 """
 
 from __future__ import annotations
@@ -14,28 +15,40 @@ import hmac
 import ipaddress
 import secrets
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import datetime
+from typing import Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
 
-from connectors.settings import SCOPE_FIELDS, ScopeField, Settings
-from stores.errors import SettingsError, UserError
-from stores.records import MAX_ID_CHARS, Id
+from connectors.settings import SCOPE_FIELDS, ScopeField
+from stores.errors import UserError
+from stores.records import MAX_ID_CHARS, ControlRequest, Id
 
 __all__ = [
+    "DEFAULT_RIGHTS",
     "LOOPBACK",
+    "RIGHTS",
     "Credential",
     "KeyEntry",
     "KeyRing",
+    "Keys",
+    "Right",
+    "RightMissing",
     "ScopeIncomplete",
     "ScopeRefused",
-    "check_bind",
     "is_loopback",
-    "load_keys",
     "new_key",
+    "right_to_forget",
 ]
+
+Right = Literal["read", "write", "admin"]
+"""``read``: recall and look. ``write``: add events, reject a memory, forget named memories and
+events. ``admin``: forget a whole session or user. None includes another."""
+
+RIGHTS: tuple[Right, ...] = ("read", "write", "admin")
+DEFAULT_RIGHTS: tuple[Right, ...] = ("read", "write")
 
 ALL = "*"
 KEY_BYTES = 32
@@ -68,15 +81,35 @@ class ScopeIncomplete(UserError):
         self.field = field
 
 
+class RightMissing(UserError):
+    """A credential that does not have the right which a request takes."""
+
+    reason = "right_missing"
+
+
+Bound = str | tuple[str, ...] | None
+"""What a credential is bound to: one id, any of several, or ``None`` for all."""
+
+
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What one caller may touch; a part that is ``None`` stands for all of them."""
+    """What one caller may touch, and do there.
+
+    :arg id: of the key, for logs and limits.
+    """
 
     id: str
     tenant: str | None = None
-    team: str | None = None
-    agent: str | None = None
-    user: str | None = None
+    team: Bound = None
+    agent: Bound = None
+    user: Bound = None
+    rights: frozenset[Right] = frozenset(DEFAULT_RIGHTS)
+
+    def require(self, right: Right) -> None:
+        """Raise :class:`RightMissing` unless the credential has this right."""
+        if right not in self.rights:
+            message = f"this key has no right to {right}; make one with `--right {right}`"
+            raise RightMissing(message)
 
     def narrow(
         self, asked: Mapping[ScopeField, str | None], fields: Iterable[ScopeField]
@@ -89,7 +122,7 @@ class Credential:
         Raises :class:`ScopeRefused` for a part outside the key, empty or a wildcard, also when
         the scope does not need it, and :class:`ScopeIncomplete` for a part that neither names.
         """
-        bound: dict[ScopeField, str | None] = {
+        bound: dict[ScopeField, Bound] = {
             "tenant": self.tenant,
             "team": self.team,
             "agent": self.agent,
@@ -98,13 +131,13 @@ class Credential:
         parts: dict[ScopeField, str] = {}
         for name in SCOPE_FIELDS:
             value = asked.get(name)
-            own = bound[name]
+            own = _several(bound[name])
             if value is not None:
                 _refuse_wide(name, value)
-                if own is not None and value != own:
+                if own is not None and value not in own:
                     message = f"{name}: this key does not cover the {name} that was asked for"
                     raise ScopeRefused(message, field=name)
-            chosen = own if value is None else value
+            chosen = own[0] if value is None and own is not None and len(own) == 1 else value
             if chosen is not None:
                 parts[name] = chosen
         for name in fields:
@@ -114,7 +147,11 @@ class Credential:
         return parts
 
 
-LOOPBACK = Credential(id="loopback")
+def _several(bound: Bound) -> tuple[str, ...] | None:
+    return (bound,) if isinstance(bound, str) else bound
+
+
+LOOPBACK = Credential(id="loopback", rights=frozenset(RIGHTS))
 """The caller of a service without keys: anything, but only from this machine."""
 
 
@@ -125,6 +162,17 @@ def _refuse_wide(name: ScopeField, value: str) -> None:
     if len(value) > MAX_ID_CHARS or any(unicodedata.category(char) == "Cc" for char in value):
         message = f"{name}: must have at most {MAX_ID_CHARS} characters, none of them control"
         raise ScopeRefused(message, field=name)
+
+
+def right_to_forget(request: ControlRequest) -> Right:
+    """Say which right a forget or reject request takes, whichever way it comes in.
+
+    A producer that may write must not be able to take away everything a user ever said.
+    """
+    return "admin" if request.target in ("user", "session") else "write"
+
+
+_Bound = Id | tuple[Id, ...] | None
 
 
 class KeyEntry(BaseModel):
@@ -139,9 +187,19 @@ class KeyEntry(BaseModel):
     id: Id
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     tenant: Id
-    team: Id | None = None
-    agent: Id | None = None
-    user: Id | None = None
+    team: _Bound = None
+    agent: _Bound = None
+    user: _Bound = None
+    rights: tuple[Right, ...] = Field(default=DEFAULT_RIGHTS, min_length=1)
+    created_at: AwareDatetime | None = None
+
+    @field_validator("team", "agent", "user")
+    @classmethod
+    def _names_somebody(cls, value: _Bound) -> _Bound:
+        if value == ():
+            message = "an empty list is for nobody; leave it out for all"
+            raise ValueError(message)
+        return value
 
     @field_validator("tenant")
     @classmethod
@@ -159,11 +217,24 @@ class KeyEntry(BaseModel):
             team=_bound(self.team),
             agent=_bound(self.agent),
             user=_bound(self.user),
+            rights=frozenset(self.rights),
         )
 
 
-def _bound(value: str | None) -> str | None:
-    return None if value == ALL else value
+def _bound(value: Bound) -> Bound:
+    several = _several(value)
+    return None if several is None or ALL in several else several
+
+
+class Keys(Protocol):
+    """Says whom a key belongs to."""
+
+    def find(self, key: str) -> Credential | None:
+        """Find whom a key belongs to; ``None`` for a key that is not, or no longer, valid.
+
+        Raises ``ServiceUnavailable`` when that cannot be said.
+        """
+        ...
 
 
 class KeyRing:
@@ -182,55 +253,36 @@ class KeyRing:
         return found
 
 
-def load_keys(settings: Settings) -> KeyRing | None:
-    """Read the keys file, or ``None`` when no file is set.
-
-    Raises :class:`~stores.errors.SettingsError` when it cannot be read, is wrong or is empty.
-    """
-    path = settings.api_keys_file
-    if path is None:
-        return None
-    entries = _read(path)
-    if not entries:
-        message = f"api_keys_file: {path} holds no key; add one, or unset it for loopback only"
-        raise SettingsError(message)
-    ids = [entry.id for entry in entries]
-    twice = sorted({name for name in ids if ids.count(name) > 1})
-    if twice:
-        message = f"api_keys_file: {path} has two keys with the id {twice[0]}"
-        raise SettingsError(message)
-    return KeyRing(entries)
-
-
-def _read(path: Path) -> list[KeyEntry]:
-    try:
-        return TypeAdapter(list[KeyEntry]).validate_json(path.read_bytes())
-    except OSError as error:
-        message = f"api_keys_file: cannot read {path}: {error.strerror}"
-        raise SettingsError(message) from None
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(step) for step in problem["loc"])
-        message = f"api_keys_file: {path}: {where + ': ' if where else ''}{problem['msg']}"
-        raise SettingsError(message) from None
-
-
 def new_key(
     id: str,
     tenant: str,
     *,
-    team: str | None = None,
-    agent: str | None = None,
-    user: str | None = None,
+    team: Sequence[str] = (),
+    agent: Sequence[str] = (),
+    user: Sequence[str] = (),
+    rights: Sequence[Right] = DEFAULT_RIGHTS,
+    created_at: datetime | None = None,
     random_bytes: Callable[[int], bytes] = secrets.token_bytes,
 ) -> tuple[str, KeyEntry]:
     """Make a key: the secret, to be shown once and kept by nobody here, and its entry.
+
+    :arg team: teams that it is bound to; none, or one of them ``*``, for all. The same holds
+        for ``agent`` and ``user``.
 
     Raises ``pydantic.ValidationError`` for an id that the contract does not allow.
     """
     secret = _KEY_PREFIX + random_bytes(KEY_BYTES).hex()
     digest = hashlib.sha256(secret.encode()).hexdigest()
-    return secret, KeyEntry(id=id, sha256=digest, tenant=tenant, team=team, agent=agent, user=user)
+    return secret, KeyEntry(
+        id=id,
+        sha256=digest,
+        tenant=tenant,
+        team=tuple(team) or None,
+        agent=tuple(agent) or None,
+        user=tuple(user) or None,
+        rights=tuple(rights),
+        created_at=created_at,
+    )
 
 
 def is_loopback(host: str) -> bool:
@@ -245,16 +297,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def check_bind(host: str, settings: Settings) -> None:
-    """Refuse to serve a network without keys.
-
-    Raises :class:`~stores.errors.SettingsError`, also when the keys file is wrong.
-    """
-    if load_keys(settings) is None and not is_loopback(host):
-        message = (
-            f"host: {host or 'every address'} can be reached from other machines and no keys "
-            "are configured; set SEDIMENT_API_KEYS_FILE, or bind to 127.0.0.1"
-        )
-        raise SettingsError(message)

@@ -10,11 +10,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from connectors.query.auth import ScopeIncomplete, ScopeRefused
+from connectors.query.audit_log import CallNote
+from connectors.query.auth import RightMissing, ScopeIncomplete, ScopeRefused
 from connectors.query.models import ErrorAnswer, ErrorBody
 from stores.errors import SedimentError, Transient, UserError
 
-__all__ = ["ApiError", "add_error_answers", "error_response"]
+__all__ = ["ApiError", "add_error_answers", "as_api_error", "error_response"]
 
 _RETRY_AFTER_S = 5.0
 
@@ -23,10 +24,17 @@ class ApiError(Exception):
     """A request that a route refuses."""
 
     def __init__(
-        self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
+        self,
+        status: int,
+        code: str,
+        message: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        field: str | None = None,
     ) -> None:
         super().__init__(code)
         self.status, self.code, self.message, self.headers = status, code, message, headers
+        self.field = field
 
 
 def error_response(
@@ -49,32 +57,46 @@ def add_error_answers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _on_http_error)
 
 
-async def _on_api_error(_request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, ApiError)
-    return error_response(error.status, error.code, error.message, headers=error.headers)
-
-
-async def _on_sediment_error(_request: Request, error: Exception) -> JSONResponse:
+def as_api_error(error: SedimentError) -> ApiError | None:
+    """Say how an error of ours looks from outside; ``None`` for one that is our own fault."""
     if isinstance(error, ScopeRefused):
-        return error_response(403, error.reason, error.message, error.field)
+        return ApiError(403, error.reason, error.message, field=error.field)
+    if isinstance(error, RightMissing):
+        return ApiError(403, error.reason, error.message)
     if isinstance(error, ScopeIncomplete):
-        return error_response(422, error.reason, error.message, error.field)
+        return ApiError(422, error.reason, error.message, field=error.field)
     if isinstance(error, UserError):
-        return error_response(422, error.reason, error.message)
+        return ApiError(422, error.reason, error.message)
     if isinstance(error, Transient):
         wait = math.ceil(error.retry_after or _RETRY_AFTER_S)
         message = "a dependency does not answer; nothing was lost, try again"
-        return error_response(503, error.reason, message, headers={"retry-after": str(wait)})
-    raise error
+        return ApiError(503, error.reason, message, {"retry-after": str(wait)})
+    return None
 
 
-async def _on_invalid_request(_request: Request, error: Exception) -> JSONResponse:
+async def _on_api_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ApiError)
+    CallNote.of(request.scope).code = error.code
+    return error_response(error.status, error.code, error.message, error.field, error.headers)
+
+
+async def _on_sediment_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, SedimentError)
+    known = as_api_error(error)
+    if known is None:
+        raise error
+    return await _on_api_error(request, known)
+
+
+async def _on_invalid_request(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     problem = error.errors()[0]
+    CallNote.of(request.scope).code = "invalid_request"
     if problem["type"] == "json_invalid":
         return error_response(400, "invalid_json", "the body is not JSON")
     field = ".".join(str(step) for step in problem["loc"][1:])  # without "body" or "query"
-    return error_response(422, "invalid_request", problem["msg"], field or None)
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    return error_response(422, "invalid_request", message, field or None)
 
 
 async def _on_http_error(_request: Request, error: Exception) -> JSONResponse:

@@ -7,24 +7,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from stores.protocols import SearchArm
-from stores.records import (
-    Atom,
-    AtomStatus,
-    AtomType,
-    ControlRequest,
-    ForgetTarget,
-    Id,
-    L0Event,
-    Profile,
-)
+from stores.records import AtomStatus, AtomType, Id, L0Event
 
 __all__ = [
     "MAX_EVENTS",
-    "MAX_IDS",
     "MAX_LIMIT",
+    "Answer",
     "Cut",
     "CutReason",
     "Degraded",
@@ -33,32 +24,18 @@ __all__ = [
     "EventBatch",
     "EventError",
     "EventsAnswer",
-    "ForgetAnswer",
-    "ForgetPreview",
-    "ForgetRequest",
     "ItemLayer",
     "Layer",
-    "LayerStatus",
-    "ListRequest",
-    "MemoriesAnswer",
-    "MemoryAnswer",
-    "ReadyAnswer",
     "RecallAnswer",
     "RecallItem",
     "RecallRequest",
-    "RejectRequest",
-    "SceneHead",
-    "ScenesAnswer",
     "ScopeParts",
     "SearchAnswer",
     "SearchLayer",
     "SearchRequest",
-    "SourceEvent",
-    "StatusAnswer",
 ]
 
 MAX_LIMIT = 100
-MAX_IDS = 1000
 MAX_EVENTS = 500
 
 Layer = Literal["persona", "scenes", "atoms", "events"]
@@ -71,7 +48,9 @@ ItemLayer = Literal["scene", "atom", "event"]
 """What one item is."""
 
 
-class _Answer(BaseModel):
+class Answer(BaseModel):
+    """What all answers share."""
+
     model_config = ConfigDict(frozen=True)
 
 
@@ -120,7 +99,7 @@ class RecallRequest(ScopeParts):
     explain: bool = Field(default=False, description="Say of each item what its score is made of.")
 
 
-class RecallItem(_Answer):
+class RecallItem(Answer):
     """One memory.
 
     ``type`` is an atom's type, who said an event, or ``scene``. ``text`` has no control
@@ -152,7 +131,7 @@ CutReason = Literal[
 ]
 
 
-class Cut(_Answer):
+class Cut(Answer):
     """Memories that were found and left out. ``ids`` names the best of them, at most 20."""
 
     reason: CutReason
@@ -160,14 +139,14 @@ class Cut(_Answer):
     ids: tuple[str, ...]
 
 
-class Degraded(_Answer):
+class Degraded(Answer):
     """A part that did not answer: ``embed``, ``profiles``, ``events.near``, or layer and arm."""
 
     part: str
     reason: str
 
 
-class RecallAnswer(_Answer):
+class RecallAnswer(Answer):
     """What was recalled, best first.
 
     ``system_context`` tells who the scope is about: the persona and the list of scenes. It is
@@ -197,7 +176,7 @@ class EventBatch(BaseModel):
     events: list[L0Event] = Field(min_length=1, max_length=MAX_EVENTS)
 
 
-class EventError(_Answer):
+class EventError(Answer):
     """Why one event was rejected. ``index`` counts from 0 in the order sent."""
 
     index: int
@@ -206,7 +185,7 @@ class EventError(_Answer):
     message: str
 
 
-class ErrorBody(_Answer):
+class ErrorBody(Answer):
     """An error: a stable code, what was wrong and what to do, the field at fault if any."""
 
     code: str
@@ -214,13 +193,13 @@ class ErrorBody(_Answer):
     field: str | None = None
 
 
-class ErrorAnswer(_Answer):
+class ErrorAnswer(Answer):
     """Every answer that is not a success."""
 
     error: ErrorBody
 
 
-class EventsAnswer(_Answer):
+class EventsAnswer(Answer):
     """What became of the events sent.
 
     ``accepted`` are in the log. ``duplicates`` repeat an event id of the same request; ids
@@ -262,7 +241,7 @@ class SearchRequest(ScopeParts):
     explain: bool = Field(default=False, description="Say of each hit what its score is made of.")
 
 
-class SearchAnswer(_Answer):
+class SearchAnswer(Answer):
     """Hits of one layer, best first, their texts whole; ``total`` counts the ranked hits."""
 
     items: tuple[RecallItem, ...]
@@ -270,175 +249,3 @@ class SearchAnswer(_Answer):
     degraded: tuple[Degraded, ...] = ()
     notes: tuple[str, ...] = ()
     timings_ms: dict[str, float]
-
-
-# --- memories and health ---------------------------------------------------------------------
-
-
-class ListRequest(ScopeParts):
-    """Query of ``GET /v1/memories``."""
-
-    only_active: bool = Field(default=False, description="Leave out superseded atoms.")
-    limit: int = Field(default=1000, ge=1, le=10_000)
-    offset: int = Field(default=0, ge=0, le=1_000_000_000)
-
-
-class MemoriesAnswer(_Answer):
-    """Atoms of a scope, by ``occurred_at`` and then id; ``total`` counts all pages."""
-
-    items: tuple[Atom, ...]
-    total: int
-
-
-class SourceEvent(_Answer):
-    """An event that a memory came from, as the index keeps it."""
-
-    event_id: str
-    session_id: str
-    role: str
-    text: str
-    occurred_at: AwareDatetime
-
-
-class MemoryAnswer(_Answer):
-    """One atom, the events it came from, and the chain of versions of its fact.
-
-    ``events`` is null when they cannot be looked up. The store keeps the newest version of an
-    atom; ``memory.version`` counts them.
-    """
-
-    memory: Atom
-    events: tuple[SourceEvent, ...] | None
-    supersedes: tuple[Atom, ...] = Field(
-        default=(), description="Atoms whose place it took, and theirs; the nearest first."
-    )
-    superseded_by: tuple[Atom, ...] = Field(
-        default=(), description="The atom that took its place, and so on to the one that holds."
-    )
-
-
-class ReadyAnswer(_Answer):
-    """Readiness; each dependency is ``ok`` or the reason it is not."""
-
-    ready: bool
-    checks: dict[str, str]
-
-
-class LayerStatus(_Answer):
-    """How far one layer of a scope is. ``newest`` is event time; of a scene or persona, when it
-    was last written."""
-
-    records: int
-    newest: AwareDatetime | None
-
-
-class StatusAnswer(_Answer):
-    """How fresh a scope is, and what answers."""
-
-    pipeline: str = Field(description="Version of Sediment.")
-    generation: str
-    layers: dict[Layer, LayerStatus]
-    ready: bool
-    checks: dict[str, str]
-
-
-# --- scenes and persona ----------------------------------------------------------------------
-
-
-class SceneHead(_Answer):
-    """What a scene is about; its text is under ``/v1/scenes/{name}``."""
-
-    name: str
-    title: str
-    summary: str
-    heat: int
-    version: int
-    updated_at: AwareDatetime
-
-    @classmethod
-    def of(cls, scene: Profile) -> SceneHead:
-        """Show a scene without its text."""
-        return cls(
-            name=scene.path,
-            title=scene.title,
-            summary=scene.summary,
-            heat=scene.heat,
-            version=scene.version,
-            updated_at=scene.updated_at,
-        )
-
-
-class ScenesAnswer(_Answer):
-    """The scenes of a scope, by name."""
-
-    items: tuple[SceneHead, ...]
-
-
-# --- forgetting ------------------------------------------------------------------------------
-
-
-class RejectRequest(ScopeParts):
-    """Body of ``POST /v1/memories/{id}/reject``."""
-
-    reason: str | None = Field(
-        default=None, max_length=200, description="Kept for ever: no personal data here."
-    )
-
-
-class ForgetRequest(ScopeParts):
-    """Body of ``POST /v1/forget``: one kind of thing of one scope."""
-
-    target: ForgetTarget
-    session_id: Id | None = Field(default=None, description="For target `session`.")
-    event_ids: tuple[Id, ...] = Field(
-        default=(), max_length=MAX_IDS, description="For target `event`."
-    )
-    atom_ids: tuple[Id, ...] = Field(
-        default=(), max_length=MAX_IDS, description="For target `atom`."
-    )
-    reason: str | None = Field(
-        default=None, max_length=200, description="Kept for ever: no personal data here."
-    )
-    dry_run: bool = Field(default=False, description="Only count what would go.")
-
-    @model_validator(mode="after")
-    def _names_its_target_and_no_other(self) -> ForgetRequest:
-        named = {
-            "session": ("session_id", self.session_id),
-            "event": ("event_ids", self.event_ids),
-            "atom": ("atom_ids", self.atom_ids),
-        }
-        for target, (field, given) in named.items():
-            if bool(given) != (target == self.target):
-                wanted = "needed" if target == self.target else "not"
-                message = f"{field}: {wanted} for target `{self.target}`"
-                raise ValueError(message)
-        return self
-
-    def control(self) -> ControlRequest:
-        """Give what the event of the request says."""
-        return ControlRequest(
-            target=self.target,
-            event_ids=self.event_ids,
-            atom_ids=self.atom_ids,
-            reason=self.reason,
-        )
-
-
-class ForgetPreview(_Answer):
-    """What would go, counted in the store as it is now."""
-
-    events: int
-    memories_removed: int
-    memories_changed: int
-    profiles: int = Field(description="Scenes and personas that rest on these memories.")
-
-
-class ForgetAnswer(_Answer):
-    """A request that is in the log, to be carried out by the flow; or what it would take away.
-
-    ``event_id`` names it in the outcomes; null for a dry run.
-    """
-
-    event_id: str | None
-    preview: ForgetPreview | None = None

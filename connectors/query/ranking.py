@@ -134,6 +134,9 @@ def rank_layer(
 def spread(events: Sequence[Ranked], around: Iterable[IndexedEvent]) -> list[Ranked]:
     """Give the neighbours of hits their share of the hits' scores.
 
+    Then all are brought back to where the best one was: an event has neighbours where an atom
+    has none, and that says nothing about which of the two is worth more.
+
     :arg events: ranked events.
     :arg around: events that stand near the best of them, themselves included, without a gap
         between those of one session.
@@ -161,7 +164,13 @@ def spread(events: Sequence[Ranked], around: Iterable[IndexedEvent]) -> list[Ran
         items[key] = replace(
             item, score=item.score + share, factors={**item.factors, "near": share}
         )
-    return _sorted(items.values())
+    before = max(scores.values(), default=0.0)
+    after = max((item.score for item in items.values()), default=0.0)
+    scale = before / after if after else 1.0
+    return _sorted(
+        replace(item, score=item.score * scale, factors={**item.factors, "scale": scale})
+        for item in items.values()
+    )
 
 
 @dataclass(frozen=True, slots=True)

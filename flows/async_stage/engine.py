@@ -10,6 +10,7 @@ import logging
 import random
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, TypeVar
 
-from connectors.metrics import STAGE_IN_FLIGHT, STAGE_RETRIES
+from connectors.metrics import (
+    STAGE_IN_FLIGHT,
+    STAGE_OLDEST_SECONDS,
+    STAGE_RETRIES,
+    STAGE_RETRIES_WAITING,
+)
 from flows.async_stage.lane import Call, Done, Failed, Lane, PendingItem
 from flows.async_stage.pressure import FailureLimit, FailureTally, PendingWork
 from flows.async_stage.retry import INTERNAL_ERROR, RetryPolicy, describe, reason_of
@@ -44,6 +50,11 @@ _log = logging.getLogger(__name__)
 
 def _never() -> bool:
     return False
+
+
+def _now(standing: weakref.WeakMethod[Callable[[], StageStatus]]) -> StageStatus:
+    status = standing()
+    return StageStatus() if status is None else status()
 
 
 @dataclass(frozen=True)
@@ -86,12 +97,14 @@ class StageStatus:
     :arg keys: keys that have any.
     :arg in_flight: calls being made.
     :arg oldest_pending_age_s: seconds since the oldest pending item was accepted; 0 without one.
+    :arg retries_waiting: items among the pending ones that failed and wait to be tried again.
     """
 
     pending: int = 0
     keys: int = 0
     in_flight: int = 0
     oldest_pending_age_s: float = 0.0
+    retries_waiting: int = 0
 
 
 class Engine(Generic[I, O]):
@@ -121,6 +134,12 @@ class Engine(Generic[I, O]):
         self._halted: FlowHalted | None = None
         self._grace_ends: float | None = None
         self._gauge = STAGE_IN_FLIGHT.labels(spec.name)
+        # Looked up when somebody reads the metrics, and only then.
+        standing = weakref.WeakMethod(self.status)
+        STAGE_OLDEST_SECONDS.labels(spec.name).set_function(
+            lambda: _now(standing).oldest_pending_age_s
+        )
+        STAGE_RETRIES_WAITING.labels(spec.name).set_function(lambda: _now(standing).retries_waiting)
         self._wanted = False
         self._ending = False
         self._loop = asyncio.new_event_loop()
@@ -207,7 +226,13 @@ class Engine(Generic[I, O]):
             waiting = [lane for lane in self._lanes if len(lane)]
             oldest = min((lane.oldest for lane in waiting if lane.oldest), default=None)
             age = (self._spec.clock.now() - oldest).total_seconds() if oldest else 0.0
-            return StageStatus(sum(map(len, waiting)), len(waiting), len(self._tasks), age)
+            return StageStatus(
+                pending=sum(map(len, waiting)),
+                keys=len(waiting),
+                in_flight=len(self._tasks),
+                oldest_pending_age_s=age,
+                retries_waiting=sum(lane.retrying for lane in waiting),
+            )
 
     def stop(self) -> None:
         """End this life: cancel every call, close the loop, end the thread. Waits for it."""

@@ -132,6 +132,12 @@ class Lane(Generic[I, O]):
         """When the item that is longest here was accepted."""
         return self._entries[0].state.accepted_at if self._entries else None
 
+    @property
+    def retrying(self) -> int:
+        """How many items wait to be tried again."""
+        waiting = [entry for call in self._calls if not call.running for entry in call.entries]
+        return sum(entry.state.due is not None for entry in (*waiting, *self._queue))
+
     def accept(self, items: Iterable[I], at: datetime) -> None:
         """Append items."""
         entries: list[_Entry[I, O]] = [_Entry(PendingItem(item, at)) for item in items]

@@ -18,11 +18,11 @@ from flows.cli.common import (
     Json,
     err,
     local_time,
+    memory_settings_from,
     out,
     print_json,
     progress_bar,
     scope_label,
-    settings_from,
 )
 from stores.errors import UserError
 from stores.ids import scope_parts
@@ -46,6 +46,8 @@ _MEANING = {
     "empty": "looked at, nothing to remember",
     "skipped": "not looked at",
     "dead_lettered": "given up; in the dead letters",
+    "forgotten": "a forget request covers it",
+    "applied": "a forget or reject request, carried out",
     "duplicate": "an earlier record has its id",
     "redriven": "a dead letter that came again",
     "open": "its window is open",
@@ -85,7 +87,7 @@ def audit(
     if events and not json:
         message = "--events: needs --json"
         raise UserError(message)
-    settings = settings_from(data_dir=data_dir, brokers=brokers)
+    settings = memory_settings_from(data_dir=data_dir, brokers=brokers)
     ends: list[EventEnd] = []
     report = run_audit(
         settings,
@@ -112,10 +114,11 @@ def run_audit(
 ) -> AuditReport:
     """Read the topics, with a progress bar. See :class:`flows.upkeep.audit.Audit`."""
     from connectors.log import EndAt, Place, StartAt
-    from flows.parts import consumer_group, open_log, window_policy
+    from flows.parts import consumer_group, open_log, open_tombstones, window_policy
     from flows.upkeep.audit import Audit
 
-    reader = open_log(settings).reader
+    log = open_log(settings)
+    reader = log.reader
     events, outcomes = settings.topic("l0.events"), settings.topic("outcomes")
     now_ms = int(clock.now().timestamp() * 1000)
     committed: dict[int, int] = {}
@@ -132,6 +135,7 @@ def run_audit(
         settled_before_ms=now_ms - (_SETTLE_FILE_MS if settings.embedded else _SETTLE_KAFKA_MS),
         selected=selected,
         in_scope=in_scope,
+        kept_out=open_tombstones(settings, log).known,
         on_end=on_end,
     )
 

@@ -38,6 +38,7 @@ __all__ = [
     "err",
     "errors_for_people",
     "local_time",
+    "memory_settings_from",
     "out",
     "print_json",
     "progress_bar",
@@ -81,6 +82,16 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 def settings_from(**overrides: Any) -> Settings:
     """Read the settings, with what was given on the command line on top."""
     return load_settings(**overrides)
+
+
+def memory_settings_from(**overrides: Any) -> Settings:
+    """Read the settings for what reads or writes memory, and name the generation it is about.
+
+    That is the one that is set, else the one that was promoted.
+    """
+    from flows.parts import resolved
+
+    return resolved(load_settings(**overrides))
 
 
 def scope_of(settings: Settings, tenant: str, agent: str, user: str, team: str) -> str:

@@ -18,10 +18,10 @@ from flows.cli.common import (
     Brokers,
     DataDir,
     Json,
+    memory_settings_from,
     out,
     print_json,
     progress_bar,
-    settings_from,
 )
 from flows.cli.letters import as_base64, as_json, case_table, named, read_cases, readable
 from flows.upkeep.redrive import STATES, Case, State, Wanted
@@ -76,7 +76,7 @@ def list_letters(
 
     Example: sediment dlq list --stage extract --since 2026-03-01
     """
-    settings = settings_from(data_dir=data_dir, brokers=brokers)
+    settings = memory_settings_from(data_dir=data_dir, brokers=brokers)
     wanted = _wanted(stage, reason, (tenant, team, agent, user), since, until, state)
     cases = [case for case in read_cases(settings, _opened(settings).reader) if wanted.takes(case)]
     counts = Counter((case.newest.stage, case.newest.reason) for case in cases)
@@ -108,7 +108,7 @@ def show_letter(
 
     Example: sediment dlq show l1.dlq/0/17
     """
-    settings = settings_from(data_dir=data_dir, brokers=brokers)
+    settings = memory_settings_from(data_dir=data_dir, brokers=brokers)
     (case,) = named(read_cases(settings, _opened(settings).reader), [letter_id])
     (record,) = (letter.read for letter in case.copies if letter.id == letter_id)
     if json:
@@ -161,7 +161,7 @@ def redrive(
 
     Example: sediment dlq redrive --reason refused --rate 50 --yes
     """
-    settings = settings_from(data_dir=data_dir, brokers=brokers)
+    settings = memory_settings_from(data_dir=data_dir, brokers=brokers)
     log = _opened(settings)
     scope = (tenant, team, agent, user)
     # Ids are looked up in every state: naming one that is resolved must say so, not find nothing.
@@ -204,7 +204,7 @@ def drop(
     if not (ids or stage or reason or any(scope) or since or until):
         message = "ID: name dead letters, or say with an option which; dropping is for good"
         raise UserError(message)
-    settings = settings_from(data_dir=data_dir, brokers=brokers)
+    settings = memory_settings_from(data_dir=data_dir, brokers=brokers)
     log = _opened(settings)
     wanted = _wanted(stage, reason, scope, since, until, "all" if ids else "open")
     cases = _chosen(read_cases(settings, log.reader), ids, wanted)

@@ -1,4 +1,4 @@
-"""``sediment doctor``: is every dependency there, and if not, what to do about it."""
+"""``sediment doctor``: is every dependency there, and are the memories fit to be told."""
 
 from __future__ import annotations
 
@@ -6,20 +6,41 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from connectors.settings import Settings
-from flows.cli.common import Brokers, DataDir, Json, out, print_json, settings_from
+from flows.cli.common import (
+    Agent,
+    Brokers,
+    DataDir,
+    Json,
+    Team,
+    Tenant,
+    User,
+    memory_settings_from,
+    out,
+    print_json,
+    progress_bar,
+    scope_label,
+    scope_of,
+    settings_from,
+)
 from stores.errors import InvalidEvent, SedimentError, StoreMismatch, UserError
+
+if TYPE_CHECKING:
+    from flows.gate.recheck import Rechecked
 
 __all__ = ["Finding", "doctor", "examine"]
 
+doctor = typer.Typer(invoke_without_command=True)
 
 _KEYS_LOOKED_AT = 200
 """Newest records of each partition whose keys are looked at."""
+_EVENTS_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +57,18 @@ class Finding:
     remedy: str = ""
 
 
-def doctor(data_dir: DataDir = None, brokers: Brokers = None, json: Json = False) -> None:
+@doctor.callback()
+def dependencies(
+    context: typer.Context, data_dir: DataDir = None, brokers: Brokers = None, json: Json = False
+) -> None:
     """Look at every dependency: reachable, which version, what is wrong, what to do.
 
     Exit code 1 when something is wrong.
 
     Example: sediment doctor --brokers localhost:9092
     """
+    if context.invoked_subcommand is not None:
+        return
     settings = settings_from(data_dir=data_dir, brokers=brokers)
     findings = examine(settings)
     if json:
@@ -161,3 +187,97 @@ def _model(settings: Settings) -> str:
     )
     answer = asyncio.run(chat.complete(request))
     return f"{answer.model} at {settings.llm_base_url}, answered in {answer.latency_s:.1f} s"
+
+
+# --- memories --------------------------------------------------------------------------------
+
+
+@doctor.command("memories")
+def check_memories(
+    tenant: Tenant,
+    agent: Agent = "",
+    user: User = "",
+    team: Team = "",
+    rule: Annotated[
+        str | None, typer.Option("--rule", help="Only what this rule or warning is about.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Superseded, stale and rejected ones as well.")
+    ] = False,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """List memories with warnings, and try today's quality rules on all that are stored.
+
+    Changes nothing. Exit code 1 when a memory is listed.
+
+    Example: sediment doctor memories --tenant demo --agent companion --user ana
+    """
+    settings = memory_settings_from(data_dir=data_dir)
+    scope = scope_of(settings, tenant, agent, user, team)
+    _check_rule(rule)
+    checked = _rechecked(settings, scope, only_active=not everything)
+    found = [one for one in checked if (rule in one.codes() if rule else one.codes())]
+    if json:
+        print_json({"items": [_as_json(one) for one in found], "checked": len(checked)})
+    else:
+        _show_memories(found, len(checked), scope)
+    if found:
+        raise typer.Exit(1)
+
+
+def _check_rule(rule: str | None) -> None:
+    from flows.gate.policy import REASONS, WARNINGS
+
+    if rule is not None and rule not in {*REASONS, *WARNINGS}:
+        message = f"--rule {rule}: there is no such rule; there are {', '.join(REASONS)}"
+        raise UserError(message)
+
+
+def _rechecked(settings: Settings, scope: str, *, only_active: bool) -> list[Rechecked]:
+    from connectors.embeddings import make_embedder
+    from flows.gate import GatePolicy
+    from flows.gate.recheck import judged_by_source, recheck, said_in
+    from flows.parts import open_store
+
+    policy = GatePolicy(settings.gate, settings.gate_max_chars)
+    with open_store(settings, make_embedder(settings), write=False) as store:
+        atoms = store.atoms_of(scope, only_active=only_active)
+        sources = (atom.source_event_ids for atom in atoms if judged_by_source(atom))
+        wanted = list(dict.fromkeys(event_id for ids in sources for event_id in ids))
+        said: dict[str, str] = {}
+        for at in range(0, len(wanted), _EVENTS_AT_ONCE):
+            said |= said_in(store.get_events(scope, wanted[at : at + _EVENTS_AT_ONCE]))
+    with progress_bar() as bar:
+        return [recheck(atom, said, policy) for atom in bar.track(atoms, description="memories")]
+
+
+def _show_memories(found: list[Rechecked], checked: int, scope: str) -> None:
+    if not found:
+        out.print(f"{scope_label(scope)}: nothing found in {checked} memories")
+        return
+    table = Table(expand=True)
+    for column in ("memory", "noted when it was made", "found now"):
+        table.add_column(column, overflow="fold")
+    for one in found:
+        now = [f"{each.rule} ({each.mode}): {each.detail}" for each in one.findings]
+        noted = Text(", ".join(one.atom.warnings))
+        table.add_row(Text(_shown(one)), noted, Text("\n".join(now)))
+    out.print(table)
+    out.print(f"{scope_label(scope)}: {len(found)} of {checked} memories")
+
+
+def _shown(one: Rechecked) -> str:
+    text = "(not shown: it holds a secret)" if one.holds_secret else one.atom.text
+    return f"{text}\n{one.atom.type}, {one.atom.status}, {one.atom.atom_id}"
+
+
+def _as_json(one: Rechecked) -> dict[str, Any]:
+    return {
+        "atom_id": one.atom.atom_id,
+        "type": one.atom.type,
+        "status": one.atom.status,
+        "text": None if one.holds_secret else one.atom.text,
+        "warnings": list(one.atom.warnings),
+        "findings": [asdict(finding) for finding in one.findings],
+    }

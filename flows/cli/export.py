@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,11 +18,11 @@ from flows.cli.common import (
     Tenant,
     User,
     err,
+    memory_settings_from,
     out,
     print_json,
     progress_bar,
     scope_of,
-    settings_from,
 )
 from flows.cli.rebuild import (
     bring_in,
@@ -62,7 +63,7 @@ def export(
 
     Example: sediment export --out ana --tenant demo --agent companion --user ana
     """
-    settings = settings_from(data_dir=data_dir, brokers=brokers)
+    settings = memory_settings_from(data_dir=data_dir, brokers=brokers)
     given = any((tenant, agent, user, team))
     scope = scope_of(settings, tenant, agent, user, team) if given else None
     check_place(out_dir, replace=replace)
@@ -90,6 +91,7 @@ def _report(exported: Exported, folder: Path, json: bool) -> None:
                 "manifest_sha256": exported.digest,
                 "repeated": exported.repeated,
                 "refused": exported.refused,
+                "forgotten": exported.forgotten,
                 "unreadable": [unreadable_json(one) for one in exported.unreadable],
             }
         )
@@ -99,7 +101,7 @@ def _report(exported: Exported, folder: Path, json: bool) -> None:
     out.print(
         f"{len(manifest.scopes)} scopes, {manifest.events} events, {manifest.atoms} atoms in "
         f"{folder}; left out: {exported.repeated} repeated events, {exported.refused} records "
-        "that are not events",
+        f"that are not events, {exported.forgotten} that were forgotten",
         soft_wrap=True,
     )
     out.print(f"SHA-256 of the manifest: {exported.digest}", soft_wrap=True)
@@ -119,7 +121,8 @@ def import_(
 ) -> None:
     """Read an export into the topics and the store. Recall works at once, without the flow.
 
-    What is there already, by its id, stays as it is; importing twice changes nothing. Nothing
+    What is there already, by its id, stays as it is; importing twice changes nothing. What was
+    forgotten or rejected, here or where the export was made, is kept out and counted. Nothing
     is written unless the whole export is as it was written. Stop the flows first.
 
     Example: sediment import ana
@@ -131,7 +134,7 @@ def import_(
     if atoms_only and events_only:
         message = "--atoms-only and --events-only exclude each other"
         raise UserError(message)
-    settings = settings_from(data_dir=data_dir, brokers=brokers)
+    settings = memory_settings_from(data_dir=data_dir, brokers=brokers)
     manifest = check_export(folder, settings.scope_fields)
     layers = ["events"] if events_only else ["atoms"] if atoms_only else ["atoms", "events"]
     embedder = make_embedder(settings)
@@ -143,15 +146,16 @@ def import_(
     if json:
         print_json(
             {
-                "events": {"written": events.written, "present": events.present},
-                "atoms": {"written": atoms.written, "present": atoms.present},
+                "events": asdict(events),
+                "atoms": asdict(atoms),
                 "store": rebuilt_json(done),
             }
         )
     else:
         show_problems(done)
         for name, one in (("events", events), ("atoms", atoms)):
-            out.print(f"{name}: {one.written} written, {one.present} were there")
+            kept = f", {one.forgotten} kept out, forgotten before" if one.forgotten else ""
+            out.print(f"{name}: {one.written} written, {one.present} were there{kept}")
     if not done.complete:
         raise typer.Exit(1)
 
@@ -164,6 +168,7 @@ def _append(
     events: Appended,
     atoms: Appended,
 ) -> None:
+    from connectors.tombstones_topic import TombstonesTopic
     from flows.parts import open_log
     from flows.upkeep.importing import ImportLog
 
@@ -174,13 +179,24 @@ def _append(
         )
 
         def show() -> None:
-            done = events.written + events.present + atoms.written + atoms.present
+            done = sum(one.written + one.present + one.forgotten for one in (events, atoms))
             bar.update(task, completed=done)
 
         log = open_log(settings)
-        into = ImportLog(
-            folder, manifest, open_history(settings), log.appender, settings.topic, show
+        history = open_history(settings)
+        tombstones = TombstonesTopic(
+            log.reader, log.appender, settings.topic("tombstones"), history.kept_out
         )
+        into = ImportLog(
+            folder,
+            manifest,
+            history,
+            log.appender,
+            settings.topic,
+            show,
+            publish=tombstones.publish,
+        )
+        into.tombstones()
         if "events" in layers:
             into.events(events)
         if "atoms" in layers:

@@ -32,7 +32,9 @@ def read_cases(settings: Settings, reader: LogReader) -> list[Case]:
     for topic in _TOPICS:
         for record in reader.read(settings.topic(topic), StartAt.beginning(), EndAt.latest()):
             try:
-                letters.append(read_letter(record, settings.topic_prefix, settings.scope_fields))
+                letters.append(
+                    read_letter(record, settings.generation_prefix, settings.scope_fields)
+                )
             except InvalidEvent as error:
                 strange.append(error.message)
     cases = Cases(letters)

@@ -18,9 +18,12 @@ from flows.cli.demo import demo
 from flows.cli.dlq import dlq
 from flows.cli.doctor import doctor
 from flows.cli.export import export, import_
+from flows.cli.forget import forget, reject
+from flows.cli.generations import generations
 from flows.cli.ingest import ingest
 from flows.cli.memories import memories, recall
 from flows.cli.rebuild import rebuild
+from flows.cli.replay import replay
 from flows.cli.run import run
 from flows.cli.serve import serve, up
 from flows.cli.status import status
@@ -54,9 +57,14 @@ def _options(
     set_up_logging(verbose)
 
 
-for verb in (demo, ingest, run, up, serve, recall, doctor, status, audit, rebuild, export):
+for verb in (demo, ingest, run, up, serve, recall, status, audit, rebuild, export):
     app.command()(verb)
 app.command("import")(import_)
+app.command()(replay)
+app.command()(forget)
+app.command()(reject)
+app.add_typer(generations, name="generations")
+app.add_typer(doctor, name="doctor")
 app.add_typer(memories, name="memories")
 app.add_typer(dlq, name="dlq")
 app.add_typer(topics, name="topics")

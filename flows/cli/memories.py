@@ -23,11 +23,11 @@ from flows.cli.common import (
     Tenant,
     User,
     local_time,
+    memory_settings_from,
     out,
     print_json,
     scope_label,
     scope_of,
-    settings_from,
 )
 from stores.errors import UserError
 from stores.records import Atom
@@ -64,7 +64,7 @@ def list_memories(
 
     Example: sediment memories list --tenant demo --agent companion --user ana
     """
-    settings = settings_from(data_dir=data_dir)
+    settings = memory_settings_from(data_dir=data_dir)
     scope = scope_of(settings, tenant, agent, user, team)
     with _opened(settings) as store:
         atoms = store.atoms_of(scope, only_active=active)
@@ -91,7 +91,7 @@ def show_memory(
 
     Example: sediment memories show 3f1c… --tenant demo --agent companion --user ana
     """
-    settings = settings_from(data_dir=data_dir)
+    settings = memory_settings_from(data_dir=data_dir)
     scope = scope_of(settings, tenant, agent, user, team)
     with _opened(settings) as store:
         atom = store.get_atom(scope, memory_id)
@@ -136,7 +136,9 @@ def recall(
 
     Example: sediment recall "where does she live?" --tenant demo --agent companion --user ana
     """
-    settings = settings_from(data_dir=data_dir, recall_limit=limit, budget_tokens=budget_tokens)
+    settings = memory_settings_from(
+        data_dir=data_dir, recall_limit=limit, budget_tokens=budget_tokens
+    )
     scope = scope_of(settings, tenant, agent, user, team)
     (answer,) = ask(settings, [(scope, query)])
     if json:

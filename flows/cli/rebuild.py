@@ -15,10 +15,10 @@ from flows.cli.common import (
     DataDir,
     Json,
     err,
+    memory_settings_from,
     out,
     print_json,
     progress_bar,
-    settings_from,
 )
 from flows.runner import SystemClock
 from flows.upkeep.history import History, Unreadable
@@ -68,13 +68,13 @@ def rebuild(
     from connectors.embeddings import make_embedder
     from flows.parts import open_store
 
-    settings = settings_from(
+    settings = memory_settings_from(
         data_dir=data_dir, brokers=brokers, collection_prefix=collection_prefix
     )
     if drop_first and not yes:
         message = (
-            f"--drop-first deletes the collections {settings.collection_prefix}_events and "
-            f"{settings.collection_prefix}_atoms with all rows; add --yes when that is meant"
+            f"--drop-first deletes the collections {settings.generation_collections}_events and "
+            f"{settings.generation_collections}_atoms with all rows; add --yes when that is meant"
         )
         raise UserError(message)
     embedder = make_embedder(settings)
@@ -125,14 +125,16 @@ def bring_in(
 
 
 def open_history(settings: Settings, show: Callable[[], None] = lambda: None) -> History:
-    """Open the topics as they stand now."""
-    from flows.parts import open_log
+    """Open the topics as they stand now, without what was forgotten."""
+    from flows.parts import open_log, open_tombstones
 
+    log = open_log(settings)
     return History(
-        open_log(settings).reader,
+        log.reader,
         settings.topic,
         scope_fields=settings.scope_fields,
         dedup_ids=settings.dedup_ids,
+        kept_out=open_tombstones(settings, log).known,
         show=show,
     )
 

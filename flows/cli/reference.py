@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import typer
 from pydantic import SecretStr
 
@@ -43,6 +44,8 @@ def configuration() -> str:
             default = default.get_secret_value()
         if isinstance(default, tuple):
             default = "[" + ", ".join(f'"{one}"' for one in default) + "]"
+        if isinstance(default, dict) and default:
+            default = orjson.dumps(default).decode()
         shown = f"`{default}`" if default not in ("", None, {}) else ""
         lines.append(f"| `SEDIMENT_{name.upper()}` | {shown} | {field.description} |")
     return "\n".join(lines) + "\n"
@@ -70,6 +73,8 @@ def _verbs(path: str, command: Any) -> Iterator[tuple[str, Any]]:
     if inner is None:
         yield path, command
         return
+    if command.invoke_without_command:
+        yield path, command
     for name, one in inner.items():
         yield from _verbs(f"{path} {name}", one)
 

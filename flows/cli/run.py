@@ -11,10 +11,18 @@ import typer
 from rich.progress import Progress as Bar
 
 from connectors.settings import Settings
-from flows.cli.common import Brokers, DataDir, err, out, progress_bar, settings_from
+from flows.cli.common import (
+    Brokers,
+    DataDir,
+    err,
+    memory_settings_from,
+    out,
+    progress_bar,
+)
 from flows.runner import FlowRun, StopSignal, stop_on_signals
 from flows.topology import FLOWS, FlowName, Progress, build_flow
 from stores.errors import SettingsError, UserError
+from stores.generations import MAIN
 
 __all__ = ["extractor_line", "process", "run"]
 
@@ -52,12 +60,14 @@ def run(
     if embedded and brokers:
         message = "--embedded and --brokers exclude each other"
         raise UserError(message)
-    settings = settings_from(data_dir=data_dir, brokers="" if embedded else brokers)
+    settings = memory_settings_from(data_dir=data_dir, brokers="" if embedded else brokers)
     if settings.embedded and not embedded and brokers is None:
         err.print("no brokers are set: running on the embedded log")
     follow = (not settings.embedded) if follow is None else follow
     stop = StopSignal()
     progress = Progress()
+    if settings.generation_name != MAIN:
+        err.print(f"generation: {settings.generation}")
     err.print(extractor_line(settings))
     with stop_on_signals(stop), _metrics_served(settings):
         process(settings, name, stop, progress, follow=follow, workers=workers)

@@ -18,9 +18,9 @@ from flows.cli.common import (
     Json,
     err,
     local_time,
+    memory_settings_from,
     out,
     print_json,
-    settings_from,
 )
 from stores.errors import ServiceUnavailable, UserError
 
@@ -65,7 +65,7 @@ def status(
     from flows.topology import FLOWS
     from flows.upkeep.status import dead_letter_counts, outcome_rates, partition_lags
 
-    settings = settings_from(data_dir=data_dir, brokers=brokers)
+    settings = memory_settings_from(data_dir=data_dir, brokers=brokers)
     stages = _ask(metrics) if metrics else None
     reader = open_log(settings).reader
     events = settings.topic("l0.events")
@@ -148,9 +148,17 @@ def _show(standing: _Standing) -> None:
     else:
         out.print("no flow has noted how far it has read; start one with `sediment run`")
     if standing.stages is not None:
-        table = _table("Stages of the process", "stage", "pending", "in flight", "retries")
+        columns = ("pending", "oldest", "in flight", "retries waiting", "retries so far")
+        table = _table("Stages of the process", "stage", *columns)
         for one in standing.stages:
-            table.add_row(one.stage, str(one.pending), str(one.in_flight), str(one.retries))
+            table.add_row(
+                one.stage,
+                str(one.pending),
+                f"{one.oldest_pending_s:.1f} s",
+                str(one.in_flight),
+                str(one.retries_waiting),
+                str(one.retries),
+            )
         out.print(table)
     if standing.outcomes:
         newest = _moment(standing.newest_outcome_ms)

@@ -10,24 +10,35 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any, NoReturn, cast
 
+from flows.extract.language import in_another_language
+from flows.extract.modes import LEAST_PRIORITY, Mode, details_of
 from flows.extract.prompt import Line
+from flows.extract.segments import Segments, read_segments
+from flows.extract.slots import normal_slot
+from flows.extract.text import said_by
 from stores.errors import MalformedAnswer
-from stores.records import ATOM_TYPES, AtomType, Memory, RefusedMemory
+from stores.records import AtomType, Memory, RefusedMemory
 
-__all__ = ["MAX_MEMORIES", "MAX_TEXT_CHARS", "REFUSALS", "Checked", "check_answer"]
+__all__ = [
+    "MAX_MEMORIES",
+    "MAX_TEXT_CHARS",
+    "REFUSALS",
+    "Checked",
+    "Kept",
+    "check_answer",
+]
 
 MAX_MEMORIES = 20
 MAX_TEXT_CHARS = 600
 
 REFUSALS: dict[str, str] = {
     "not_an_object": "the entry is not a JSON object",
-    "unknown_type": f"the type is none of {', '.join(ATOM_TYPES)}",
+    "unknown_type": "the type is none that the mode has",
     "empty_text": "there is no text, or no letter or digit in it",
     "too_long": f"the text is longer than {MAX_TEXT_CHARS} characters",
     "leaked_json": "the text holds a piece of the answer's own JSON",
@@ -43,16 +54,11 @@ REFUSALS: dict[str, str] = {
 }
 """Why a proposed memory can be refused, by reason code."""
 
-_LEAST_PRIORITY: dict[AtomType, int] = {"persona": 50, "episodic": 60, "instruction": 70}
-_TYPE_ALIASES: dict[str, AtomType] = {
-    "episode": "episodic",
-    "instruct": "instruction",
-    "preference": "persona",
-}
 _STRICT = -1
 
 _LEAKED_KEY = re.compile(
-    r"\\?[\"'](?:memories|text|type|priority|sources|slot|activity_start|activity_end)\\?[\"']\s*:"
+    r"\\?[\"'](?:memories|text|type|priority|sources|slot|scenes|events|"
+    r"activity_start|activity_end|valid_until|details)\\?[\"']\s*:"
 )
 _LEAKED_MARK = re.compile(r"</?(?:background|conversation)>|\{\{\w+\}\}", re.IGNORECASE)
 _PROMPT_RUN = 40  # characters in common with the instructions that are no accident
@@ -62,18 +68,22 @@ _INVISIBLE = {"Cc", "Cs"}  # control characters, lone surrogates
 
 _NUMBER = re.compile(r"\s*(-?\d+(?:\.\d+)?)")
 _ORDINAL = re.compile(r"m\d+")
-_SLOT = re.compile(r"[a-z][a-z0-9_\-]*(?:\.[\w\-]+){0,3}")
-_MAX_SLOT_CHARS = 60
 _TIME = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.\d+)?)?\s*(Z|[+-]\d\d:?\d\d)?)?"
 )
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _YEARS = range(1900, 2201)  # beyond lies no plan of a user, and arithmetic overflows
 
-_ENOUGH_LETTERS = 12
-_CJK_SCRIPTS = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL"})
-_CJK_WEIGHT = 3  # one such letter says about as much as three of an alphabet
-_DOMINANT, _ABSENT = 0.5, 0.05
-_MIXED = ""
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a memory must be to be kept.
+
+    :arg least: priority from which a memory of a type is kept.
+    """
+
+    mode: Mode
+    least: Mapping[AtomType, int] = field(default_factory=lambda: LEAST_PRIORITY)
 
 
 @dataclass(slots=True)
@@ -82,6 +92,7 @@ class Checked:
 
     memories: list[Memory] = field(default_factory=list)
     refused: list[RefusedMemory] = field(default_factory=list)
+    segments: list[tuple[Segments, Sequence[Line]]] = field(default_factory=list)
 
 
 class _Refusal(Exception):
@@ -98,6 +109,7 @@ def check_answer(
     lines: Sequence[Line],
     into: Checked,
     *,
+    kept_if: Kept,
     instructions: str,
     last_chance: bool,
 ) -> None:
@@ -107,6 +119,8 @@ def check_answer(
     object with a list ``memories``, or when a memory is in another language than its sources.
     On the ``last_chance`` such a memory is refused instead, and the rest stands.
 
+    A segment of the answer's ``scenes`` that is wrong is left out, and costs no memory.
+
     :arg instructions: the prompt's words, which no memory may repeat.
     """
     if not isinstance(answer, dict) or not isinstance(answer.get("memories"), list):
@@ -114,12 +128,13 @@ def check_answer(
         raise MalformedAnswer(message)
     items = cast("list[Any]", answer["memories"])
     instructions = _one_line(instructions)
+    segments = read_segments(answer.get("scenes"), lines, _name_of)
     known = {_key(memory.text) for memory in into.memories}
     kept: list[Memory] = []
     refused: list[RefusedMemory] = []
     for number, item in enumerate(items, start=1):
         try:
-            memory = _memory(item, lines, instructions)
+            memory = _memory(item, lines, instructions, kept_if, segments)
             if _key(memory.text) in known:
                 _refuse("duplicate")
             if len(kept) == MAX_MEMORIES:
@@ -138,46 +153,86 @@ def check_answer(
             kept.append(memory)
     into.memories += kept
     into.refused += refused
+    into.segments.append((segments, lines))
 
 
 def _refuse(reason: str, detail: str = "") -> NoReturn:
     raise _Refusal(reason, detail)
 
 
-def _memory(item: object, lines: Sequence[Line], instructions: str) -> Memory:
+def _memory(
+    item: object, lines: Sequence[Line], instructions: str, kept_if: Kept, segments: Segments
+) -> Memory:
     if not isinstance(item, dict):
         _refuse("not_an_object", type(item).__name__)
-    kind = _type_of(item.get("type"))
+    kind = _type_of(item.get("type"), kept_if.mode)
     text = _text_of(item.get("text"), instructions)
     sources = _sources_of(item.get("sources"), lines)
-    if not any(line.by_user for line in sources):
+    spoken = [line for line in sources if line.by_user]
+    if not spoken:
         _refuse("not_said_by_user")
-    priority = _priority_of(item.get("priority"), kind)
-    if priority < _LEAST_PRIORITY[kind] and priority != _STRICT:
+    least = kept_if.least[kind]
+    priority = _priority_of(item.get("priority"), kind, least)
+    if priority < least and priority != _STRICT:
         _refuse("low_priority", f"{kind} {priority}")
-    if _in_another_language(text, sources, lines):
+    around = [line.text for line in lines if line.by_user]
+    if in_another_language(text, [line.text for line in spoken], around):
         _refuse("wrong_language")
     zone = sources[-1].sourced.event.occurred_at.tzinfo or timezone.utc
     start = _time_of(item.get("activity_start"), zone)
-    end = _time_of(item.get("activity_end"), zone)
+    end = _time_of(item.get("activity_end"), zone, to_end_of_day=True)
+    until = _time_of(item.get("valid_until"), zone, to_end_of_day=True)
     return Memory(
         text=text,
         type=kind,
         priority=priority,
         source_event_ids=tuple(dict.fromkeys(line.sourced.event.event_id for line in sources)),
-        # An event does not replace an earlier one, so it fills no slot.
-        slot=None if kind == "episodic" else _slot_of(item.get("slot")),
+        slot=_slot_of(item.get("slot"), kind),
         activity_start=start,
         activity_end=None if start and end and end < start else end,
+        valid_until=_if_to_come(until, sources),
+        said_by=said_by(spoken[-1].sourced.event),
+        scene=segments.of_sources(sources),
+        details=details_of(
+            item.get("details"),
+            kind,
+            as_text=lambda raw: "" if _LEAKED_KEY.search(raw) else _one_line(raw),
+            as_date=lambda raw: _iso(raw, zone),
+        ),
     )
 
 
-def _type_of(value: object) -> AtomType:
+def _slot_of(value: object, kind: AtomType) -> str | None:
+    # An event does not replace an earlier one, so it fills no slot.
+    return None if kind == "episodic" else normal_slot(value)
+
+
+def _if_to_come(end: datetime | None, sources: Sequence[Line]) -> datetime | None:
+    # What had ended when it was told is history, and stays true.
+    said_at = max(line.sourced.occurred_at for line in sources)
+    return end if end and end > said_at else None
+
+
+def _name_of(value: object) -> str:
+    name = _one_line(value) if isinstance(value, str) else ""
+    unfit = _LEAKED_KEY.search(name) or _LEAKED_MARK.search(name) or name.startswith(("{", "["))
+    return "" if unfit or not any(char.isalnum() for char in name) else name
+
+
+def _iso(raw: str, zone: tzinfo) -> str:
+    """Read a deadline as an ISO 8601 date or time; ``""`` when it is none."""
+    found = _time_of(raw, zone)
+    if found is None:
+        return ""
+    return raw.strip() if _DAY.fullmatch(raw.strip()) else found.isoformat(timespec="minutes")
+
+
+def _type_of(value: object, mode: Mode) -> AtomType:
     name = value.strip().lower() if isinstance(value, str) else ""
-    kind = _TYPE_ALIASES.get(name, name)
-    if kind not in ATOM_TYPES:
-        _refuse("unknown_type", name[:40] or type(value).__name__)
-    return kind
+    for kind in mode.types:
+        if kind == mode.aliases.get(name, name):
+            return kind
+    _refuse("unknown_type", name[:40] or type(value).__name__)
 
 
 def _text_of(value: object, instructions: str) -> str:
@@ -229,16 +284,16 @@ def _sources_of(value: object, lines: Sequence[Line]) -> list[Line]:
     return [line for line in lines if line.ordinal in named]
 
 
-def _priority_of(value: object, kind: AtomType) -> int:
+def _priority_of(value: object, kind: AtomType, least: int) -> int:
     """Read a priority; one that is missing or no number is the least that its type is kept at."""
     if isinstance(value, str):
         found = _NUMBER.match(value)
         value = float(found[1]) if found else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return _LEAST_PRIORITY[kind]
+        return least
     value = min(max(value, _STRICT - 1), 100)
     if math.isnan(value):
-        return _LEAST_PRIORITY[kind]
+        return least
     if 0 < value < 1:
         value *= 100  # a share instead of points
     number = round(value)
@@ -247,21 +302,17 @@ def _priority_of(value: object, kind: AtomType) -> int:
     return max(number, 0)
 
 
-def _slot_of(value: object) -> str | None:
-    if not isinstance(value, str):
-        return None
-    name = re.sub(r"\s+", "_", value.strip().lower()).replace("favorite", "favourite")
-    if len(name) > _MAX_SLOT_CHARS or not _SLOT.fullmatch(name) or name in {"null", "none"}:
-        return None
-    return name
+def _time_of(value: object, zone: tzinfo, *, to_end_of_day: bool = False) -> datetime | None:
+    """Read an ISO 8601 time; one without an offset is in the zone of its source event.
 
-
-def _time_of(value: object, zone: tzinfo) -> datetime | None:
-    """Read an ISO 8601 time; one without an offset is in the zone of its source event."""
+    :arg to_end_of_day: a day without a time means its last second, not its first.
+    """
     found = _TIME.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None or int(found[1]) not in _YEARS:
         return None
     year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
+    if to_end_of_day and found[4] is None:
+        hour, minute, second = 23, 59, 59
     try:
         return datetime(year, month, day, hour, minute, second, tzinfo=_zone_of(found[7], zone))
     except ValueError:
@@ -281,44 +332,3 @@ def _zone_of(offset: str | None, otherwise: tzinfo) -> tzinfo:
 def _key(text: str) -> str:
     folded = unicodedata.normalize("NFKC", text).casefold()
     return "".join(char for char in folded if char.isalnum())
-
-
-# --- language --------------------------------------------------------------------------------
-
-
-def _in_another_language(text: str, sources: Sequence[Line], lines: Sequence[Line]) -> bool:
-    """Compare scripts: exact enough to catch Chinese answered in English, and cheap.
-
-    A reply too short to tell ("OK") is judged by all the user's lines of the request.
-    """
-    said = _scripts(line.text for line in sources if line.by_user)
-    if sum(said.values()) < _ENOUGH_LETTERS:
-        said = _scripts(line.text for line in lines if line.by_user)
-    written = _scripts([text])
-    if sum(said.values()) < _ENOUGH_LETTERS or not written:
-        return False
-    spoken, answered = _dominant(said), _dominant(written)
-    # Latin names and terms stand in texts of every language, so Latin letters alone prove nothing.
-    if spoken not in {_MIXED, "LATIN"} and not written[spoken]:
-        return True
-    return answered not in {_MIXED, "LATIN"} and said[answered] < _ABSENT * sum(said.values())
-
-
-def _scripts(texts: Iterable[str]) -> Counter[str]:
-    """Weigh letters by script; the scripts of Chinese, Japanese and Korean count as one."""
-    weights: Counter[str] = Counter()
-    for text in texts:
-        for char in text:
-            if char.isascii():
-                if char.isalpha():
-                    weights["LATIN"] += 1
-            elif char.isalpha():
-                script = unicodedata.name(char, "UNKNOWN").split(" ", 1)[0].split("-")[0]
-                cjk = script in _CJK_SCRIPTS
-                weights["CJK" if cjk else script] += _CJK_WEIGHT if cjk else 1
-    return weights
-
-
-def _dominant(weights: Counter[str]) -> str:
-    script, weight = weights.most_common(1)[0]
-    return script if weight >= _DOMINANT * sum(weights.values()) else _MIXED

@@ -7,55 +7,38 @@ parallel and a replay needs no order between them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from connectors.llm import parse_json_answer
-from flows.extract.answer import Checked, check_answer
+from connectors.metrics import SCENES_SEGMENTED
+from connectors.settings import Settings
+from flows.extract.answer import Checked, Kept, check_answer
+from flows.extract.guidance import Guidance, load_guidance
+from flows.extract.modes import LEAST_PRIORITY, MODES, ExtractMode, Mode, least_in_words
 from flows.extract.prompt import Shown, escape, plan_requests, room_beside
-from flows.prompts import load_prompt
+from flows.extract.segments import as_scenes
+from flows.prompts import Prompt, load_prompt
 from stores.errors import MalformedAnswer
+from stores.ids import content_id, event_key
 from stores.protocols import ChatAnswer, ChatModel, ChatRequest
-from stores.records import ATOM_TYPES, Extraction, Window
+from stores.records import AtomType, Extraction, Window
 
-__all__ = ["ANSWER_SCHEMA", "CODE_VERSION", "LlmExtractor"]
+__all__ = ["CODE_VERSION", "LlmExtractor"]
 
-CODE_VERSION = 1
+CODE_VERSION = 2
 """Raise it when the same answer could give other memories: it is part of every atom id."""
 
-_PROMPT = "extract-chat"
 _COMPLAINT_CHARS = 400
 
 
-def _nullable(kind: str) -> dict[str, Any]:
-    return {"type": [kind, "null"]}
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A mode with its prompt filled in, and the tokens of conversation that fit beside it."""
 
-
-def _object(**properties: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),  # strict mode: every property, null where there is none
-        "additionalProperties": False,
-    }
-
-
-ANSWER_SCHEMA: dict[str, Any] = _object(
-    memories={
-        "type": "array",
-        "items": _object(
-            text={"type": "string"},
-            type={"type": "string", "enum": list(ATOM_TYPES)},
-            priority={"type": "integer"},
-            sources={"type": "array", "items": {"type": "string"}},
-            slot=_nullable("string"),
-            activity_start=_nullable("string"),
-            activity_end=_nullable("string"),
-        ),
-    }
-)
-"""JSON Schema of the answer, within what strict structured output allows."""
+    mode: Mode
+    prompt: Prompt
+    room: int
 
 
 class LlmExtractor:
@@ -70,6 +53,10 @@ class LlmExtractor:
     counts if it is good, and what follows a complaint is asked anew.
 
     :arg count_tokens: counts a text's tokens.
+    :arg mode: what to look for where the guidance says nothing else.
+    :arg least: priority from which a memory of a type is kept, for types that differ from
+        :data:`~flows.extract.modes.LEAST_PRIORITY`.
+    :arg guidance: what single scopes care about.
     :arg prompt_budget: prompt tokens of one request at most.
     :arg answer_tokens: answer tokens of one request at most.
     """
@@ -79,26 +66,65 @@ class LlmExtractor:
         chat: ChatModel,
         *,
         count_tokens: Callable[[str], int],
+        mode: ExtractMode = "chat",
+        least: Mapping[AtomType, int] | None = None,
+        guidance: Guidance | None = None,
         prompt_budget: int = 10_000,
         answer_tokens: int = 4096,
     ) -> None:
-        """Load the prompt. Raises ``ValueError`` when the budget is too small for it."""
+        """Load the prompts. Raises ``ValueError`` when the budget is too small for one."""
         self._chat = chat
         self._count_tokens = count_tokens
         self._answer_tokens = answer_tokens
-        self._prompt = load_prompt(_PROMPT)
-        self._room = room_beside(self._prompt, prompt_budget, count_tokens)
-        self.version = f"llm/{self._prompt.version}/{chat.name}/{CODE_VERSION}"
+        self._guidance = guidance or Guidance()
+        self._least = {**LEAST_PRIORITY, **(least or {})}
+        self._default: ExtractMode = mode
+        modes = {mode, *(entry.mode for entry in self._guidance.entries if entry.mode)}
+        self._ready = {name: self._read(MODES[name], prompt_budget) for name in sorted(modes)}
+        self.version = "/".join(
+            ("llm", self._ready[mode].prompt.version, chat.name, str(CODE_VERSION))
+        )
+        if self._guidance.entries or self._least != LEAST_PRIORITY:
+            # Other memories from the same window must have other ids.
+            least_too = repr(sorted(self._least.items()))
+            self.version += f"/{content_id(self._guidance.digest(), least_too)[:8]}"
+
+    @classmethod
+    def configured(
+        cls, settings: Settings, chat: ChatModel, count_tokens: Callable[[str], int]
+    ) -> LlmExtractor:
+        """Make it as the settings say.
+
+        Raises :class:`~stores.errors.SettingsError` when the guidance file is wrong.
+        """
+        return cls(
+            chat,
+            count_tokens=count_tokens,
+            mode=settings.extract_mode,
+            least=settings.extract_least_priority,
+            guidance=load_guidance(settings.extract_guidance),
+            answer_tokens=settings.llm_max_tokens,
+        )
+
+    def _read(self, mode: Mode, prompt_budget: int) -> _Ready:
+        prompt = load_prompt(mode.prompt).with_system(
+            {"least": least_in_words(mode, self._least), "slots": ", ".join(mode.slots)}
+        )
+        return _Ready(mode, prompt, room_beside(prompt, prompt_budget, self._count_tokens))
 
     async def extract(self, window: Window, previous_error: str | None) -> Extraction:
         """Extract once. No user text: an empty extraction, and the model is not asked."""
-        requests = plan_requests(window, self._room, self._count_tokens)
+        entry = self._guidance.of(window.events[0].event)
+        ready, guidance = self._ready[entry.mode or self._default], entry.to_model()
+        room = ready.room - self._count_tokens(guidance)
+        requests = plan_requests(window, room, self._count_tokens)
         complaints = _complaints(previous_error, len(requests))
         checked = Checked()
         prompt_tokens = completion_tokens = 0
         for number, shown in enumerate(requests, start=1):
             heard = complaints.get(number)
-            answer = await self._chat.complete(self._request(window, shown, heard))
+            asked = self._request(window, shown, ready, guidance, heard)
+            answer = await self._chat.complete(asked)
             if not answer.recorded:
                 prompt_tokens += answer.prompt_tokens
                 completion_tokens += answer.completion_tokens
@@ -107,7 +133,8 @@ class LlmExtractor:
                     _parsed(answer),
                     shown.lines,
                     checked,
-                    instructions=self._prompt.system,
+                    kept_if=Kept(ready.mode, self._least),
+                    instructions=ready.prompt.system,
                     last_chance=heard is not None,
                 )
             except MalformedAnswer as error:
@@ -115,25 +142,45 @@ class LlmExtractor:
                 complaints[number] = _Complaint(attempt, number, len(requests), error.message)
                 message = "\n".join(str(complaints[key]) for key in sorted(complaints))
                 raise MalformedAnswer(message) from error
+        scenes = as_scenes(checked.segments)
+        SCENES_SEGMENTED.labels("kept").inc(len(scenes))
+        for segments, _ in checked.segments:
+            for reason in segments.dropped:
+                SCENES_SEGMENTED.labels(reason).inc()
         return Extraction(
-            tuple(checked.memories), tuple(checked.refused), prompt_tokens, completion_tokens
+            tuple(checked.memories),
+            tuple(checked.refused),
+            prompt_tokens,
+            completion_tokens,
+            scenes,
         )
 
-    def _request(self, window: Window, shown: Shown, complaint: _Complaint | None) -> ChatRequest:
-        version = self._prompt.version
+    def _request(
+        self,
+        window: Window,
+        shown: Shown,
+        ready: _Ready,
+        guidance: str,
+        complaint: _Complaint | None,
+    ) -> ChatRequest:
+        version = ready.prompt.version
         redriven = window.events[0].redriven
         if complaint and redriven:
             # Else it would be the request of the time before, with its recorded, wrong answer.
             version = f"{version} {redriven.letter}"
+        told = complaint.to_model() if complaint else ""
+        lines = (*shown.background, *shown.lines)
+        event_ids = dict.fromkeys(line.sourced.event.event_id for line in lines)
         return ChatRequest(
             model=self._chat.name,
             messages=(
-                ("system", self._prompt.system),
-                ("user", shown.fill(self._prompt, complaint.to_model() if complaint else "")),
+                ("system", ready.prompt.system),
+                ("user", shown.fill(ready.prompt, told, guidance)),
             ),
             prompt_version=version,
-            schema=ANSWER_SCHEMA,
+            schema=ready.mode.schema,
             max_tokens=self._answer_tokens,
+            about=(window.scope, *(event_key(window.scope, name) for name in event_ids)),
         )
 
 

@@ -1,9 +1,10 @@
 r"""How a window is shown to a model: lines of data behind a fence, in requests within a budget.
 
-A line is a JSON array ``[id, speaker, local time, text]``. JSON escapes newlines and quotes, and
-``<`` is written ``\u003c``: so no text can close the fence or pass for another line, and still
-nothing of it is lost. Ids are short ordinals (m1, m2, …): fewer tokens, and event ids, which
-producers choose, never reach the model.
+A line is a JSON array ``[id, speaker, local time, text]``; within ten minutes of the last time
+that was shown, the time is null: it would be a third of a short line. JSON escapes newlines and
+quotes, and ``<`` is written ``\u003c``: so no text can close the fence or pass for another line,
+and still nothing of it is lost. Ids are short ordinals (m1, m2, …): fewer tokens, and event ids,
+which producers choose, never reach the model.
 
 Nothing of the user's is cut. A window over the budget becomes several requests; one message over
 it is shown in parts. Only long assistant messages and background, from which nothing is
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 import orjson
 
@@ -29,6 +31,8 @@ BACKGROUND_CHARS = 400
 """Characters shown of a message before the window, likewise."""
 
 _CUT = " […] "
+_NAME_CHARS = 40
+_SAME_MOMENT = timedelta(minutes=10)
 _BACKGROUND_LINES = 5
 _COMPLAINT_TOKENS = 200
 _SEPARATORS = ("\n\n", "\n", "。", "！", "？", ". ", "! ", "? ", "，", ", ", " ")
@@ -51,14 +55,23 @@ class Line:
         """True when the user said it: memories may come from it."""
         return self.sourced.event.role == "user"
 
-    def render(self, *, as_background: bool = False) -> str:
-        """Write the line. Background has no id, so that no memory can name it as a source."""
-        event = self.sourced.event
-        local = self.sourced.occurred_at.astimezone(event.occurred_at.tzinfo)
+    @property
+    def local(self) -> datetime:
+        """When it was said, on the speaker's own clock."""
+        return self.sourced.occurred_at.astimezone(self.sourced.event.occurred_at.tzinfo)
+
+    def render(self, *, as_background: bool = False, timed: bool = True, named: bool = True) -> str:
+        """Write the line. Background has no id, so that no memory can name it as a source.
+
+        :arg timed: say when it was said.
+        :arg named: say the speaker's name, where the event has one.
+        """
+        event, local = self.sourced.event, self.local
         time = f"{_WEEKDAYS[local.weekday()]} {local.isoformat(timespec='minutes')}"
+        speaker = f"{event.role} {event.name[:_NAME_CHARS]}" if named and event.name else event.role
         text = _shortened(self.text, BACKGROUND_CHARS) if as_background else self.text
         ordinal = None if as_background else self.ordinal
-        return escape(orjson.dumps([ordinal, event.role, time, text]).decode())
+        return escape(orjson.dumps([ordinal, speaker, time if timed else None, text]).decode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +84,34 @@ class Shown:
     lines: tuple[Line, ...]
     background: tuple[Line, ...]
 
-    def fill(self, prompt: Prompt, complaint: str = "") -> str:
-        """Write the request's user message."""
+    def fill(self, prompt: Prompt, complaint: str = "", guidance: str = "") -> str:
+        """Write the request's user message. Speakers are named where several users speak."""
+        users = {line.sourced.event.name for line in self.lines if line.by_user}
+        named = len(users) > 1
         return prompt.fill(
             {
-                "background": "\n".join(
-                    line.render(as_background=True) for line in self.background
-                ),
-                "conversation": "\n".join(line.render() for line in self.lines),
+                "guidance": guidance,
+                "background": _written(self.background, as_background=True, named=named),
+                "conversation": _written(self.lines, as_background=False, named=named),
                 "complaint": complaint,
             }
         )
+
+
+def _written(lines: Sequence[Line], *, as_background: bool, named: bool) -> str:
+    rendered: list[str] = []
+    clock: datetime | None = None  # the last time that was shown
+    for line in lines:
+        local = line.local
+        timed = clock is None or not _same_moment(clock, local)
+        clock = local if timed else clock
+        rendered.append(line.render(as_background=as_background, timed=timed, named=named))
+    return "\n".join(rendered)
+
+
+def _same_moment(clock: datetime, local: datetime) -> bool:
+    near = abs(local - clock) <= _SAME_MOMENT
+    return near and (clock.date(), clock.utcoffset()) == (local.date(), local.utcoffset())
 
 
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")

@@ -21,6 +21,7 @@ __all__ = [
     "context_text",
     "extractable_text",
     "has_user_text",
+    "said_by",
     "without_repeats",
 ]
 
@@ -96,6 +97,7 @@ _NOISE = re.compile(
 _COMMAND = re.compile(r"\A/[A-Za-z][\w\-]*(?:\s|\Z)")
 
 _SHORT_REPLY_CHARS = 12
+_MAX_NAME_CHARS = 64
 
 
 def clean_text(text: str, *, speaker: str = "user") -> str:
@@ -146,6 +148,12 @@ def context_text(event: L0Event) -> str:
 def has_user_text(window: Window) -> bool:
     """Say whether a window holds anything that may be extracted from."""
     return any(extractable_text(sourced.event) for sourced in window.events)
+
+
+def said_by(event: L0Event) -> str:
+    """Give who says it: the name that the event gives the speaker, on one line, else ``user``."""
+    name = " ".join(_CONTROL.sub("", event.name or "").split())
+    return name[:_MAX_NAME_CHARS].strip() or "user"
 
 
 def without_repeats(events: Iterable[SourcedEvent]) -> tuple[SourcedEvent, ...]:

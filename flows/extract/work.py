@@ -4,47 +4,81 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flows.forget.request import Forgetting, without_forgotten
+from flows.gate import Gate, Passed
 from flows.reconcile import NewAtoms
 from stores.ids import content_id
-from stores.protocols import Extractor
+from stores.protocols import Extractor, KeptOut
 from stores.records import Atom, Extraction, Window
+from stores.tombstones import NothingKeptOut
 
-__all__ = ["ExtractWork", "atoms_of_extraction"]
+__all__ = ["ExtractWork", "atoms_of_extraction", "atoms_of_memories"]
 
 
 class ExtractWork:
     """Runs an extractor on windows. Depends on each window alone, so any number may run at once."""
 
-    def __init__(self, extractor: Extractor) -> None:
-        """``extractor`` decides how long one call takes and what can go wrong."""
-        self._extractor = extractor
+    def __init__(
+        self, extractor: Extractor, gate: Gate | None = None, kept_out: KeptOut | None = None
+    ) -> None:
+        """``extractor`` decides how long one call takes and what can go wrong.
 
-    async def __call__(self, items: Sequence[Window], previous_error: str | None) -> list[NewAtoms]:
-        """Extract from each window, in order. Raises what the extractor raises."""
-        return [await self._one(window, previous_error) for window in items]
+        :arg gate: what its memories pass before they are atoms; the default one when not given.
+        :arg kept_out: what is taken out of a window before it is looked at.
+        """
+        self._extractor = extractor
+        self._gate = gate or Gate()
+        self._kept_out = NothingKeptOut() if kept_out is None else kept_out
+
+    async def __call__(
+        self, items: Sequence[Window | Forgetting], previous_error: str | None
+    ) -> list[NewAtoms | Forgetting]:
+        """Extract from each window, in order; a request passes as it is.
+
+        Raises what the extractor and the gate raise. Of a window that was forgotten as a whole
+        nobody is asked: the result has a window without events.
+        """
+        return [
+            item if isinstance(item, Forgetting) else await self._one(item, previous_error)
+            for item in items
+        ]
 
     async def _one(self, window: Window, previous_error: str | None) -> NewAtoms:
+        window = without_forgotten(window, self._kept_out)
+        if not window.events:
+            return NewAtoms(window, (), (), attempts=1)
         extraction = await self._extractor.extract(window, previous_error)
-        atoms = atoms_of_extraction(window, extraction, self._extractor.version)
-        return NewAtoms(window, atoms, extraction.refused, attempts=1)
+        gated = await self._gate.check(window, extraction)
+        atoms = atoms_of_memories(window, gated.passed, self._extractor.version)
+        return NewAtoms(window, atoms, gated.refused, attempts=1)
 
 
 def atoms_of_extraction(
     window: Window, extraction: Extraction, extractor_version: str
 ) -> tuple[Atom, ...]:
-    """Turn what an extractor found in ``window`` into atoms, in the extractor's order.
+    """Turn what an extractor found in ``window`` into atoms, without a gate between."""
+    passed = [Passed(memory, str(place)) for place, memory in enumerate(extraction.memories)]
+    return atoms_of_memories(window, passed, extractor_version)
 
-    Ids come from the window, the ordinal and the extractor's version: the same extraction gives
-    the same atoms. An atom holds from when its newest source was said. Raises ``KeyError`` when
-    a memory names a source that is not an event of the window.
+
+def atoms_of_memories(
+    window: Window, passed: Sequence[Passed], extractor_version: str
+) -> tuple[Atom, ...]:
+    """Turn the memories of ``window`` that passed the gate into atoms, in their order.
+
+    Ids come from the window, the ordinal and the version of what made the memory: the same
+    extraction gives the same atoms. An atom holds from when its newest source was said. Raises
+    ``KeyError`` when a memory names a source that is not an event of the window.
     """
     said_at = {sourced.event.event_id: sourced.occurred_at for sourced in window.events}
     atoms: list[Atom] = []
-    for ordinal, memory in enumerate(extraction.memories):
+    for one in passed:
+        memory = one.memory
+        version = f"{extractor_version}+{one.made_by}" if one.made_by else extractor_version
         occurred_at = max(said_at[event_id] for event_id in memory.source_event_ids)
         atoms.append(
             Atom(
-                atom_id=content_id("atom", window.window_id, str(ordinal), extractor_version),
+                atom_id=content_id("atom", window.window_id, one.ordinal, version),
                 scope=window.scope,
                 session_id=window.session_id,
                 type=memory.type,
@@ -53,11 +87,16 @@ def atoms_of_extraction(
                 slot=memory.slot,
                 source_event_ids=memory.source_event_ids,
                 window_id=window.window_id,
-                extractor=extractor_version,
+                extractor=version,
                 occurred_at=occurred_at,
                 activity_start=memory.activity_start,
                 activity_end=memory.activity_end,
                 valid_from=occurred_at,
+                valid_until=memory.valid_until,
+                said_by=memory.said_by,
+                scene=memory.scene,
+                details=dict(memory.details),
+                warnings=memory.warnings,
             )
         )
     return tuple(atoms)

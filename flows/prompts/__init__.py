@@ -4,14 +4,14 @@ A prompt's words live in its file only. Change the file, raise its version: the 
 of the recorded answers' and the atoms' identity.
 
 >>> load_prompt("extract-chat").version
-'extract-chat/1'
+'extract-chat/2'
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 
 __all__ = ["Prompt", "load_prompt", "parse_prompt"]
@@ -29,7 +29,8 @@ class Prompt:
     """A prompt as its file gives it.
 
     :arg version: name and version, e.g. ``extract-chat/1``.
-    :arg system: the system message; the same for every call, so that servers can cache it.
+    :arg system: the system message; the same for every call, so that servers can cache it. It
+        may hold ``{{name}}`` for what the settings decide.
     :arg user: the user message, with ``{{name}}`` where values go.
     """
 
@@ -43,6 +44,14 @@ class Prompt:
         Raises ``KeyError`` when the file asks for a value that is not given.
         """
         return _PLACEHOLDER.sub(lambda match: values[match[1]], self.user).strip()
+
+    def with_system(self, values: Mapping[str, str]) -> Prompt:
+        """Put ``values`` into the system message, likewise; the version stays.
+
+        Raises ``KeyError`` when the file asks for a value that is not given.
+        """
+        filled = _PLACEHOLDER.sub(lambda match: values[match[1]], self.system)
+        return replace(self, system=filled)
 
 
 def load_prompt(name: str) -> Prompt:

@@ -171,9 +171,14 @@ RULES: tuple[Rule, ...] = (
     Rule("family.name", _p(r"我(?:家|的)?(?P<kin><kin>)(?:的名字)?(?:名?叫|的名字[是叫])"
                            r"(?:做)?(?!我|你|他|她)"
                            r"(?P<v>[\u4e00-\u9fff]{1,4}|[A-Za-z]+)"
-                           r"(?:\W*$)"), _PERSONA, 80, "family.{kin}.name"),
-    Rule("family.none", _p(r"我(?:并|其实)?没有(?P<kin><kin>)|"
-                           r"我是独生子女?"), _PERSONA, 75, "family.{kin}.name"),
+                           r"(?:\W*$)"), _PERSONA, 80, "family.{kin}"),
+    Rule("family.none", _p(r"我(?:家|们)?(?:里)?(?:并|其实|根本)*没有?(?:一?个)?(?P<kin><kin>)"
+                           r"(?!叫)"),
+         _PERSONA, 75, "family.{kin}"),
+    Rule("pet.none", _p(r"我(?:家|们)?(?:里)?(?:并|其实|根本)*(?:没有?|不)(?:再)?养?(?:了)?(?:过)?"
+                        r"(?P<pet><pet>|宠物)(?![粮砂罐窝])"), _PERSONA, 75, "pet.{pet}",
+         unless=_p(r"喜欢|怕|带")),
+    Rule("family.only_child", _p(r"我是独生(?:子女?|女)"), _PERSONA, 75, "family.sibling"),
     Rule("family.age", _p(r"我(?:家|的)?(?P<kin><kin>)(?:\S{1,4}?)?(?:今年|现在|已经|刚满|刚|快|"
                           r"马上)*"
                           r"(?:\d{1,2}|[一二两三四五六七八九十半]{1,3})岁(?!时|的?那|以)"),
@@ -191,7 +196,12 @@ RULES: tuple[Rule, ...] = (
     Rule("pet.name", _p(r"我(?:家)?(?:的|养的)?(?P<pet><pet>)(?:的名字)?(?:名?叫|的名字[是叫])"
                         r"(?:做)?"
                         r"(?P<v>[\u4e00-\u9fff]{1,5}|[A-Za-z]+)"
-                        r"\W*$"), _PERSONA, 75, "pet.{pet}.name"),
+                        r"\W*$"), _PERSONA, 75, "pet.{pet}"),
+    Rule("family.have.one", _p(
+        r"我(?:家)?(?:里)?<adv>有(?:了)?一个\S{0,4}?(?P<kin><kin>)"), _PERSONA, 75, "family.{kin}"),
+    Rule("pet.have.one", _p(
+        r"我(?:家)?(?:里)?<adv>(?:有|养了|养着|领养了|收养了)(?:了)?一(?:只|条)\S{0,4}?(?P<pet><pet>)"),
+        _PERSONA, 75, "pet.{pet}"),
     Rule("family.have", _p(
         r"我(?:家)?(?:里)?<adv>(?:有|养了|养着|领养了|收养了|生了)(?:了)?<n>(?:个|只|条|位|匹|"
         r"对)?\S{0,6}?(?:<kin>|<pet>|双胞胎)"),
@@ -199,7 +209,7 @@ RULES: tuple[Rule, ...] = (
     # --- health and diet ---------------------------------------------------------------------
     Rule("allergy", _p(r"我<adv>(?:天生|严重|轻微)?(?:对(?P<v>[^，。]{1,10}?)(?:严重|轻微|有点|很|"
                        r"非常|不|有|会|并不|其实|没有)*过敏"
-                       r"|(?P<w>[^，。]{1,6}?)过敏)"), _PERSONA, 95, "allergy.{v}"),
+                       r"|(?P<w>[^，。]{1,6}?)过敏)"), _PERSONA, 95, "allergy.{v|w}"),
     Rule("health", _p(
         r"我<adv>(?:有|患有|患了|得了|得过|被?(?:确诊|诊断)(?:为|出|了|患有)*|是)(?:轻度|轻微|"
         r"慢性|重度|遗传性)?(?:的)?"
@@ -236,6 +246,11 @@ RULES: tuple[Rule, ...] = (
          _PERSONA, 65),
     Rule("language", _p(r"我的?(?:母语|第一语言)"
                         r"是(?P<v>\S{2,6})"), _PERSONA, 80, "language.native"),
+    # --- what holds for a while --------------------------------------------------------------
+    Rule("state.mine", _p(r"我(?:们)?(?:家)?"
+                          r"(?:这周|本周|这个?月|本月|这几天|现在|目前|最近|今天)*<adv>"
+                          r"(?:都|要|会)*(?:在|待在|出差|休假|请假|放假|居家|借住).*"),
+         _EPISODIC, 65, expires=True, unless=_p(r"吗|想|希望|如果|[了过](?:$|[，。])")),
     # --- dated events and plans --------------------------------------------------------------
     Rule("event", _p(r"(?:我(?:们)?<when>(?:[^，。]{0,8}?)<done>|"
                      r"<when>(?:，)?我(?:们)?[^，。]{0,14}?<done>)"), _EPISODIC, 65,

@@ -104,7 +104,9 @@ _BEFORE_SUBJECT = re.compile(
     r"tonight)[^,]{0,30},\s+(?=(?:I|my|we)\b)",
     re.I,
 )
-_CLAUSE_CUT_ZH = re.compile(r"[，,]\s*(?!(?:因为|由于|主要是|名?叫|它叫|她叫|他叫)[^，]*)")
+_CLAUSE_CUT_ZH = re.compile(
+    r"[，,]\s*(?!(?:因为|由于|主要是|名?叫|它叫|她叫|他叫|一?直到|要?待到)[^，]*)"
+)
 _SUBJECT_ZH = re.compile(r".{0,10}?我(?![家妈爸女儿子的妹弟哥姐老])")
 _OPENS_WITH_VERB_ZH = re.compile(
     r"(?:现在|目前|平时|平常|今年|还|也|又|最|特别|很|非常|比较|不太|不|已经|刚刚?|一直|经常|"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-__all__ = ["Span", "resolve"]
+__all__ = ["Span", "resolve", "resolve_end"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +241,7 @@ _COMPILED = tuple((re.compile(pattern, re.I), find) for pattern, find in _EXPRES
 
 _TIME = re.compile(
     r"\bat (?P<hour>\d{1,2})(?::(?P<minute>\d\d))?\s?(?P<half>[ap]\.?m\b\.?)?(?!\s?%)"
+    r"|\b(?P<hour_half>\d{1,2})(?::(?P<minute_half>\d\d))?\s?(?P<half_only>[ap]\.?m)\b"
     r"|(?P<half_zh>早上|上午|中午|下午|晚上)?(?P<hour_zh>\d{1,2}|[一二两三四五六七八九十]{1,2})点"
     r"(?:(?P<thirty>半)|(?P<minute_zh>\d{1,2})分?)?",
     re.I,
@@ -279,10 +280,11 @@ def _at_time(text: str, span: Span) -> Span:
     one_day = span.end is not None and span.end - span.start < timedelta(days=1)
     if found is None or not one_day:
         return span
-    word = found["hour"] or found["hour_zh"]
-    hour, minute = _number(word), int(found["minute"] or found["minute_zh"] or 0)
+    word = found["hour"] or found["hour_half"] or found["hour_zh"]
+    minutes = found["minute"] or found["minute_half"] or found["minute_zh"]
+    hour, minute = _number(word), int(minutes or 0)
     minute = 30 if found["thirty"] else minute
-    half = (found["half"] or found["half_zh"] or "").lower()
+    half = (found["half"] or found["half_only"] or found["half_zh"] or "").lower()
     if half[:1] == "p" or half in {"下午", "晚上"} or (half == "中午" and hour < 3):  # noqa: PLR2004
         hour = hour + _NOON if hour < _NOON else hour
     elif half[:1] == "a" and hour == _NOON:
@@ -293,3 +295,62 @@ def _at_time(text: str, span: Span) -> Span:
         return Span(span.start.replace(hour=hour, minute=minute), None)
     except ValueError:
         return span
+
+
+_UNTIL = re.compile(
+    r"\b(?:until|till|through|up to)\s+(?:the )?(?:end of )?(?P<date>[^,.;]{2,40})"
+    r"|(?:直到|到|至)(?P<date_zh>(?=[下这本周星礼明后今\d]|[一二三四五六七八九十]{1,3}(?:月|号|点))[^，。；]{2,14})",
+    re.I,
+)
+_NEXT_WHILE = re.compile(
+    rf"\bfor the (?:next|coming) (?:{_COUNT} )?(?P<unit>day|week|month|year)s?\b(?!')"
+    rf"|(?:接下来|未来)(?:的)?{_COUNT_ZH.replace('count', 'count_zh')}个?"
+    r"(?P<unit_zh>天|周|星期|月|年)",
+    re.I,
+)
+_THIS_WHILE = re.compile(
+    r"\bthis (?:week|weekend|month|year)\b"
+    r"|(?:这|本)(?:个)?(?:周末?|星期|礼拜|月)(?![一二三四五六日天])",
+    re.I,
+)
+
+
+def resolve_end(text: str, at: datetime, *, whole_period: bool) -> datetime | None:
+    """Find when a state that ``text`` tells of ends: "until Friday", "直到周五".
+
+    :arg at: when it was said, in the speaker's own UTC offset.
+    :arg whole_period: "this week" ends it as well.
+
+    ``None`` when no end is named, or it is past. Never raises.
+
+    >>> from datetime import timezone
+    >>> said = datetime(2025, 3, 5, 9, 30, tzinfo=timezone.utc)  # a Wednesday
+    >>> resolve_end("I'm in Rome until Friday", said, whole_period=True).isoformat()
+    '2025-03-07T23:59:59+00:00'
+    >>> resolve_end("我在东京出差，直到下周五", said, whole_period=True).date().isoformat()
+    '2025-03-14'
+    """
+    until = _UNTIL.search(text)
+    span: Span | None = None
+    if until is not None:
+        words = until["date"] or until["date_zh"]
+        tries = (words,) if until["date_zh"] else (f"on {words}", f"in {words}", words)
+        span = next(filter(None, (resolve(words, at, future=True) for words in tries)), None)
+    elif while_ := _NEXT_WHILE.search(text):
+        unit = (while_["unit"] or while_["unit_zh"]).lower()
+        span = _after(at, unit, _number(while_["count"] or while_["count_zh"] or "one"))
+    elif whole_period and (period := _THIS_WHILE.search(text)):
+        span = resolve(period[0], at, future=True)
+    if span is None:
+        return None
+    end = span.end or span.start
+    return end if end > at else None
+
+
+def _after(at: datetime, unit: str, count: int) -> Span | None:
+    """Count from now, day by day: two weeks from a Wednesday end on a Wednesday."""
+    days = {"day": 1, "天": 1, "week": 7, "周": 7, "星期": 7, "month": 30, "月": 30}.get(unit, 365)
+    try:
+        return _days(at + timedelta(days=days * count))
+    except OverflowError:
+        return None

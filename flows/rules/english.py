@@ -18,6 +18,8 @@ _NO_FACT = _p(
     r"morning|weekend)|a lot of fun|idea|thought about|almost|nearly)\b"
 )
 
+_NOT_HERE = _p(r"\b(?:with me|today|tonight|here|anyone|time|when|nearby|around)\b")
+
 _PERSONA: AtomType = "persona"
 _EPISODIC: AtomType = "episodic"
 
@@ -194,10 +196,12 @@ RULES: tuple[Rule, ...] = (
     Rule("family.name", _p(
         r"my (?P<kin><kin>)(?:'s name(?:'s| is)|(?: is|'s) (?:called|named))"
         r" (?P<v>[^\W\d][\w'-]*)"),
-        _PERSONA, 80, "family.{kin}.name"),
-    Rule("family.none", _p(r"I (?:don't|do not) have (?:any |an? )?(?:<kin>s?|<pet>)\b|"
-                           r"<have> no (?P<kin><kin>)s?\b|<am> an only child"),
-         _PERSONA, 75, "family.{kin}.name"),
+        _PERSONA, 80, "family.{kin}"),
+    Rule("family.none", _p(r"<none>(?P<kin><kin>)s?\b"), _PERSONA, 75, "family.{kin}",
+         unless=_NOT_HERE),
+    Rule("pet.none", _p(r"<none>(?P<pet><pet>|pets?)\b"), _PERSONA, 75, "pet.{pet}",
+         unless=_NOT_HERE),
+    Rule("family.only_child", _p(r"<am> an only child"), _PERSONA, 75, "family.sibling"),
     Rule("family.age", _p(r"my (?P<kin><kin>) <turned>\b"), _PERSONA, 75, "family.{kin}.age"),
     Rule("family.age.named", _p(r"my <kin>,? (?P<who>(?-i:[A-Z])[\w'-]*),? <turned>\b"),
          _PERSONA, 75, "family.{who}.age"),
@@ -219,9 +223,18 @@ RULES: tuple[Rule, ...] = (
                   r"going to)\b")),
     Rule("pet.name", _p(
         r"my (?:\w+ )?(?P<pet><pet>)(?:'s name(?:'s| is)|(?: is|'s) (?:called|named)) "
-        r"(?P<v>(?-i:[A-Z])[\w'-]*)"), _PERSONA, 75, "pet.{pet}.name"),
+        r"(?P<v>(?-i:[A-Z])[\w'-]*)"), _PERSONA, 75, "pet.{pet}"),
+    Rule("family.have.one", _p(
+        r"(?:<have>|we have|we've) (?:got )?(?:an?|one) (?!second|new)(?:[\w'-]+[- ]){0,4}?"
+        r"(?P<kin><kin>)\b(?! (?:question|person|food|toy)|s\b|-| and\b)"),
+        _PERSONA, 75, "family.{kin}", unless=_p(r"\b(?:boss|manager)\b")),
+    Rule("pet.have.one", _p(
+        r"(?:<have>|we have|we've) (?:got )?(?:an?|one) (?!second|new)(?:[\w'-]+[- ]){0,4}?"
+        r"(?P<pet><pet>)\b(?! (?:question|person|food|toy)|-| and\b)"),
+        _PERSONA, 75, "pet.{pet}"),
     Rule("family.have", _p(
-        r"(?:<have>|<have> got|we have|we've got) (?:got )?(?P<n>a|an|one|two|three|four|five|six|"
+        r"(?:<have>|<have> got|we have|we've got) (?:got )?(?P<n>a|an|another|one|two|three|four|"
+        r"five|six|"
         r"\d|twin|several|no) (?:\w+[- ]){0,5}?(?:<kin>s?|<pet>)\b(?! (?:question|person|food|toy)"
         r")"),
         _PERSONA, 75, unless=_p(r"\b(?:boss|manager)\b")),
@@ -334,6 +347,15 @@ RULES: tuple[Rule, ...] = (
         r"dream|goal|ambition|dream job)(?: in life)? (?:is|are|includes?) (?!that|this|it)"
         r"\w.{2,}"),
         _PERSONA, 65),
+    # --- what holds for a while --------------------------------------------------------------
+    Rule("state.mine", _p(
+        r"(?:<am>|we're|we are) <adv>(?:in|at|on|off|away|out of|staying|visiting|travell?ing|"
+        r"working|house-sitting|covering|recovering|without|busy|wearing|taking|using)\b.*"),
+        _EPISODIC, 65, expires=True, unless=_p(r"\b(?:on (?:it|that)|at (?:it|that))\b")),
+    Rule("state.of", _p(
+        r"(?:my|our) [\w' -]{2,40}? (?:is|are) <adv>(?:running|in progress|open|closed|down|away|"
+        r"on hold|blocked|broken|being \w+|staying|visiting|out|off|under|paused)\b.*"),
+        _EPISODIC, 65, expires=True),
     # --- dated events and plans --------------------------------------------------------------
     Rule("event.appointment", _p(
         r"(?:<have>|<have> got|I've got|we have|there is|there's) (?:an? |my |the |another )"
@@ -350,7 +372,8 @@ RULES: tuple[Rule, ...] = (
     Rule("event.future", _p(
         r"(?:<am>|we're|we are|I'll|I will|we'll|my \w+ and I are) <adv>(?:be )?(?:going to |"
         r"planning "
-        r"to |planning |starting|flying|travell?ing|leaving|visiting|moving|meeting|having|running|"
+        r"to |planning |starting|seeing|flying|travell?ing|leaving|visiting|moving|meeting|having|"
+        r"running|"
         r"getting|taking|giving|hosting|attending|driving|returning|presenting|defending|expecting|"
         r"fly|travel|visit|start|move|meet|run|have|attend|go|leave|drive|return|be in)\b"),
         _EPISODIC, 75, dated=True,

@@ -18,6 +18,10 @@ _WORDS = {
     r"girlfriend|son|daughter|kids|children|child|baby|brother|sister|siblings|twins|"
     r"grandmother|grandma|grandfather|grandpa|aunt|uncle|cousin|niece|nephew|"
     r"(?:mother|father|sister|brother)-in-law|best friend|roommate|flatmate|boss|manager)",
+    "none": r"(?:I ?(?:(?:don't|do not|never|haven't|have not|have never) (?:actually |really )?"
+    r"(?:have|had|got) (?:got )?(?:any |an? )?|(?:have|have got|'ve got) (?:actually )?no |"
+    r"(?:'ve| have) never (?:had|owned) (?:any |an? )?)|"
+    r"we (?:don't|do not) have (?:any |an? )?|we have no )",
     "turned": r"(?:is|turned|just turned|turns|will be|is turning|recently turned) (?:now |"
     r"almost |only "
     r")?(?:\d{1,2}|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|"

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from flows.extract.text import extractable_text
+from flows.extract.text import extractable_text, said_by
 from flows.rules import chinese, english
 from flows.rules.clauses import clauses, holds_secret, is_chinese, is_hypothetical, sentences
-from flows.rules.dates import Span, resolve
+from flows.rules.dates import Span, resolve, resolve_end
 from flows.rules.person import strip_opening_zh, third_person_en, third_person_zh
 from flows.rules.rule import Rule
 from stores.records import Extraction, Memory, SourcedEvent, Window
@@ -26,6 +26,8 @@ _OPENING_EN = re.compile(
     r"honestly|hi|hiya|hello|hey|thanks?|thank you|sure|anyway|fyi|just so you know|you know|"
     r"to be honest|tbh|in fact|definitely|absolutely|exactly|indeed|for the record|sorry|oops|"
     r"correction|wait|hmm+|um+|ah+|i misspoke|i was wrong|my mistake|scratch that|haha\w*|lol|"
+    r"i made a mistake|i take (?:that|it) back|let me correct (?:that|myself)|that(?:'s| is| was) "
+    r"(?:wrong|not right|a mistake)|i said (?:that|it) wrong|i got (?:that|it) wrong|"
     r"i mean|"
     r"i forgot to (?:mention|say)(?: that)?|i should (?:mention|say)(?: that)?|one more thing|"
     r"please remember(?: that)?|remember(?: that)?|note that|these days|nowadays|currently|"
@@ -77,6 +79,13 @@ _MAY_ASK = (
     "no more", "quit ", "don't", "do not", "keep", "make", "answers", "replies", "responses",
     "no longer",
 )  # fmt: skip
+_REPLY_LANGUAGE = re.compile(
+    r"\b(?:answer|reply|respond|write|speak|talk)\b[^.]{0,24}? in (?:English|French|German|Spanish|"
+    r"Portuguese|Italian|Dutch|Chinese|Mandarin|Japanese|Korean|Russian|Polish|Swedish|Turkish|"
+    r"Arabic|Hindi)\b"
+    r"|用(?:中文|英文|英语|日语|日文|法语|德语|韩语|西班牙语|俄语|普通话|粤语)[^，。]{0,4}(?:回答|回复|说|写|交流)",
+    re.IGNORECASE,
+)
 _ABOUT_ME_ZH = re.compile(r".{0,24}?我")
 _TO_THE_ASSISTANT = re.compile(r"\b(?:you|your|yours|yourself)\b|[你您]", re.IGNORECASE)
 
@@ -147,7 +156,7 @@ class RuleExtractor:
     in which they were said, on any machine. It asks nobody, and never raises.
     """
 
-    version = "rules/1"
+    version = "rules/2"
 
     async def extract(self, window: Window, previous_error: str | None) -> Extraction:
         """Extract from a window; ``previous_error`` means nothing to rules."""
@@ -156,15 +165,17 @@ class RuleExtractor:
 
     def memories(self, window: Window) -> tuple[Memory, ...]:
         """Give the memories of a window, at most :data:`MAX_MEMORIES`, each text once."""
-        found: dict[str, Memory] = {}
+        found: dict[tuple[str, str], Memory] = {}
         for sourced in window.events:
+            speaker = said_by(sourced.event)
             for memory in _of_event(sourced):
-                known = found.get(memory.text)
+                key = (speaker, memory.text)
+                known = found.get(key)
                 if known is None:
-                    found[memory.text] = memory
+                    found[key] = replace(memory, said_by=speaker)
                 elif known.source_event_ids != memory.source_event_ids:
                     both = (*known.source_event_ids, *memory.source_event_ids)
-                    found[memory.text] = replace(known, source_event_ids=both)
+                    found[key] = replace(known, source_event_ids=both)
         return tuple(found.values())[:MAX_MEMORIES]
 
 
@@ -219,9 +230,17 @@ def _of_clause(
         found = rule.match(stated)
         if found is None:
             continue
+        future = bool(_FUTURE.match(stated))
+        lasting = (
+            rule.expires or future or rule.type != "episodic"
+        )  # "I was there until May" is not
+        until = resolve_end(clause, said_at, whole_period=rule.expires) if lasting else None
+        if rule.expires and until is None:
+            continue
         if rule.type == "episodic":
-            span = resolve(clause, said_at, future=bool(_FUTURE.match(stated)))
-            if rule.dated and span is None:
+            # The end of a state is no day on which it happens.
+            span = None if until else resolve(clause, said_at, future=future)
+            if rule.dated and span is None and until is None:
                 continue
         if rule.type == "instruction":
             text = language.request.format(clause.strip('"“” '))
@@ -237,11 +256,23 @@ def _of_clause(
                 type=rule.type,
                 priority=rule.priority,
                 source_event_ids=(event_id,),
-                slot=rule.slot_of(found),
+                slot=_slot(rule, found, clause, until),
                 activity_start=span.start if span and rule.type == "episodic" else None,
-                activity_end=span.end if span and rule.type == "episodic" else None,
+                activity_end=_end(span, until) if rule.type == "episodic" else None,
+                valid_until=until,
             )
         )
         if rule.final:
             break
     return memories
+
+
+def _end(span: Span | None, until: datetime | None) -> datetime | None:
+    return span.end if span else until
+
+
+def _slot(rule: Rule, found: re.Match[str], clause: str, until: datetime | None) -> str | None:
+    if rule.type == "instruction" and _REPLY_LANGUAGE.search(clause):
+        return "reply.language"  # one value, in whatever words it is asked for
+    # Where somebody lives until May takes no place from where they live.
+    return None if until else rule.slot_of(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from flows.extract.slots import normal_slot
 from stores.records import AtomType
 
 __all__ = ["SHORT_THING_CHARS", "Rule"]
@@ -12,7 +13,7 @@ __all__ = ["SHORT_THING_CHARS", "Rule"]
 SHORT_THING_CHARS = 40
 """A value longer than this names no single thing, so it makes no slot."""
 
-_GROUP = re.compile(r"\{(\w+)\}")
+_GROUP = re.compile(r"\{([\w|]+)\}")
 _NOT_IN_A_SLOT = re.compile(r"[^\w]+")
 
 
@@ -24,11 +25,13 @@ class Rule:
     clause, unless it is not ``final``: then the rules after it may add a fact of their own.
 
     :arg pattern: matched at the start of the clause; its named groups fill ``slot`` and ``text``.
-    :arg slot: name of the single-valued thing, may hold ``{group}``; ``None`` when there may be
-        many. A group that is missing or too long for a name leaves the memory without a slot.
+    :arg slot: name of the single-valued thing, may hold ``{group}``, or ``{this|that}`` for the
+        one of two groups that matched; ``None`` when there may be many. A group that is missing
+        or too long for a name leaves the memory without a slot.
     :arg text: sentence with ``{group}`` in it; ``None`` takes the clause itself in third person.
     :arg unless: the rule is off when this is found anywhere in the clause.
     :arg dated: the rule needs a date that can be resolved, and gives the memory its times.
+    :arg expires: the rule needs an end that can be resolved and is still to come.
     :arg whole: matched against the whole sentence before it is cut into clauses, and takes it.
     """
 
@@ -40,6 +43,7 @@ class Rule:
     text: str | None = None
     unless: re.Pattern[str] | None = None
     dated: bool = False
+    expires: bool = False
     whole: bool = False
     final: bool = True
 
@@ -51,16 +55,16 @@ class Rule:
         return found
 
     def slot_of(self, found: re.Match[str]) -> str | None:
-        """Fill the slot's name from a match, in lower case with ``-`` for spaces."""
+        """Fill the slot's name from a match; the same name in every language."""
         if self.slot is None:
             return None
         slot = self.slot
-        for group in _GROUP.findall(slot):
-            value = found[group]
+        for groups in _GROUP.findall(slot):
+            value = next((found[group] for group in groups.split("|") if found[group]), None)
             if not value or len(value) > SHORT_THING_CHARS:
                 return None
-            slot = slot.replace(f"{{{group}}}", _NOT_IN_A_SLOT.sub("-", value.lower()).strip("-"))
-        return slot
+            slot = slot.replace(f"{{{groups}}}", _NOT_IN_A_SLOT.sub("-", value.lower()).strip("-"))
+        return normal_slot(slot)
 
     def text_of(self, found: re.Match[str]) -> str | None:
         """Fill the sentence from a match; ``None`` when the clause itself is the sentence."""

@@ -5,6 +5,7 @@ manifest.json                  format version, scope fields, counts, a hash of e
 acme+helper+ana/events.jsonl   the scope's events in log order, each as its producer wrote it
 acme+helper+ana/atoms.jsonl    its atoms as they stand in the end, by time, then id
 acme+helper+ana/memory.md      the same atoms for people; not read by an import
+acme+helper+ana/tombstones.jsonl   ids and hashes of what was forgotten or rejected, if anything was
 ```
 
 Nothing in it depends on when or where something ran: no offsets, no log timestamps, no host,
@@ -23,7 +24,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from stores.errors import UserError
 from stores.ids import content_id, scope_parts
-from stores.records import ATOM_TYPES, MAX_EVENT_BYTES, Atom
+from stores.records import ATOM_TYPES, MAX_EVENT_BYTES, Atom, Tombstone
+from stores.tombstones import split
 
 __all__ = [
     "ATOMS",
@@ -32,6 +34,7 @@ __all__ = [
     "FORMAT_VERSION",
     "MANIFEST",
     "PAGE",
+    "TOMBSTONES",
     "Manifest",
     "ScopeEntry",
     "atom_line",
@@ -40,12 +43,14 @@ __all__ = [
     "memory_page",
     "read_manifest",
     "sorted_atoms",
+    "tombstone_lines",
 ]
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 EVENTS, ATOMS, PAGE = "events.jsonl", "atoms.jsonl", "memory.md"
 FILES = (ATOMS, EVENTS, PAGE)
+TOMBSTONES = "tombstones.jsonl"
 
 _LONGEST_NAME = 200  # bytes; file systems take 255
 _SAFE_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_")
@@ -108,6 +113,36 @@ def sorted_atoms(atoms: Iterable[Atom]) -> list[Atom]:
     return sorted(atoms, key=lambda atom: (atom.occurred_at, atom.atom_id))
 
 
+def tombstone_lines(tombstones: Iterable[Tombstone]) -> list[bytes]:
+    """Write a scope's tombstones: one for each request, in the order of their time.
+
+    Without places in a log, which say nothing elsewhere: what they cover is told by date and by
+    keys, and a request is itself one of the events.
+    """
+    requests: dict[tuple[str, ...], list[Tombstone]] = {}
+    for one in tombstones:
+        whose = (one.request_id, one.kind, one.target, one.user_id or "", one.session_id or "")
+        requests.setdefault(whose, []).append(one)
+    merged = [
+        ones[0].model_copy(
+            update={
+                "tombstone_id": content_id("exported", ones[0].scope, *whose),
+                "event_keys": tuple(sorted({key for one in ones for key in one.event_keys})),
+                "atom_ids": tuple(sorted({key for one in ones for key in one.atom_ids})),
+                "text_keys": tuple(sorted({key for one in ones for key in one.text_keys})),
+                "topic": "",
+                "partition": 0,
+                "offset": -1,
+            }
+        )
+        for whose, ones in requests.items()
+    ]
+    merged.sort(key=lambda one: (one.requested_at, one.tombstone_id))
+    return [
+        part.model_dump_json(exclude_none=True).encode() for one in merged for part in split(one)
+    ]
+
+
 # --- manifest --------------------------------------------------------------------------------
 
 
@@ -157,7 +192,9 @@ def read_manifest(body: bytes, where: str) -> Manifest:
         message = f"{where} is not the manifest of an export"
         raise UserError(message) from None
     for entry in manifest.scopes:
-        if entry.folder != folder_name(entry.scope) or set(entry.files) != set(FILES):
+        if entry.folder != folder_name(entry.scope) or set(entry.files) - {TOMBSTONES} != set(
+            FILES
+        ):
             message = f"{where}: the entry of scope {entry.scope} is not as an export writes it"
             raise UserError(message)
     return manifest

@@ -20,6 +20,7 @@ from flows.upkeep.export_format import (
     FILES,
     MANIFEST,
     PAGE,
+    TOMBSTONES,
     Manifest,
     ScopeEntry,
     atom_line,
@@ -28,11 +29,12 @@ from flows.upkeep.export_format import (
     memory_page,
     read_manifest,
     sorted_atoms,
+    tombstone_lines,
 )
 from flows.upkeep.history import History, Tally, Unreadable
 from stores.errors import UserError
 from stores.ids import content_id
-from stores.records import Atom
+from stores.records import Atom, Tombstone
 
 __all__ = ["Exported", "check_place", "file_hash", "write_export"]
 
@@ -44,12 +46,14 @@ class Exported:
     """What an export holds, and what of the topics it leaves out.
 
     :arg digest: SHA-256 of the manifest: two exports with the same one are byte-equal.
+    :arg forgotten: events and atoms that are left out because they are kept out.
     """
 
     manifest: Manifest
     digest: str
     repeated: int
     refused: int
+    forgotten: int
     unreadable: Sequence[Unreadable]
 
 
@@ -107,7 +111,7 @@ def file_hash(path: Path) -> str:
 def _write(
     history: History, draft: Path, scope_fields: Sequence[str], scope: str | None
 ) -> Exported:
-    events_read = Tally()
+    events_read, atoms_read = Tally(), Tally()
     final = history.final_atoms(Tally())
     events = (
         (one.scope, canonical(one.record.value or b""))
@@ -116,25 +120,29 @@ def _write(
     )
     atoms = (
         (one.scope, atom_line(one))
-        for one in history.atoms(final, Tally())
+        for one in history.atoms(final, atoms_read)
         if scope in (None, one.scope)
     )
     event_counts = _spread(events, draft, EVENTS)
     atom_counts = _spread(atoms, draft, ATOMS)
-    scopes = sorted({*event_counts, *atom_counts})
+    buried: dict[str, list[Tombstone]] = defaultdict(list)
+    for tombstone in history.kept_out:
+        if scope in (None, tombstone.scope):
+            buried[tombstone.scope].append(tombstone)
+    scopes = sorted({*event_counts, *atom_counts, *buried})
     if not scopes:
         message = f"the log holds nothing of scope {scope}" if scope else "the log holds no events"
         raise UserError(message)
     entries = []
     for one in scopes:
-        _finish(draft / folder_name(one), one)
+        files = _finish(draft / folder_name(one), one, buried[one])
         entries.append(
             ScopeEntry(
                 scope=one,
                 folder=folder_name(one),
                 events=event_counts.get(one, 0),
                 atoms=atom_counts.get(one, 0),
-                files={name: file_hash(draft / folder_name(one) / name) for name in FILES},
+                files={name: file_hash(draft / folder_name(one) / name) for name in files},
             )
         )
     manifest = Manifest(
@@ -145,7 +153,14 @@ def _write(
     )
     (draft / MANIFEST).write_bytes(manifest.body())
     digest = hashlib.sha256(manifest.body()).hexdigest()
-    return Exported(manifest, digest, events_read.repeated, events_read.refused, final.unreadable)
+    return Exported(
+        manifest,
+        digest,
+        events_read.repeated,
+        events_read.refused,
+        events_read.forgotten + atoms_read.forgotten,
+        final.unreadable,
+    )
 
 
 def _spread(lines: Iterable[tuple[str, bytes]], draft: Path, name: str) -> dict[str, int]:
@@ -173,14 +188,20 @@ def _held(lines: Iterable[tuple[str, bytes]]) -> Iterator[dict[str, list[bytes]]
     yield held
 
 
-def _finish(folder: Path, scope: str) -> None:
-    """Sort a scope's atoms and write its page."""
+def _finish(folder: Path, scope: str, buried: Sequence[Tombstone]) -> tuple[str, ...]:
+    """Sort a scope's atoms, write its page and its tombstones; name its files."""
+    folder.mkdir(exist_ok=True)
     for name in (EVENTS, ATOMS):
         (folder / name).touch()
     lines = (folder / ATOMS).read_bytes().splitlines()
     atoms = sorted_atoms(Atom.model_validate_json(line) for line in lines)
     (folder / ATOMS).write_bytes(b"".join(atom_line(atom) + b"\n" for atom in atoms))
     (folder / PAGE).write_text(memory_page(scope, atoms), encoding="utf-8")
+    if not buried:
+        return FILES
+    lines = tombstone_lines(buried)
+    (folder / TOMBSTONES).write_bytes(b"".join(line + b"\n" for line in lines))
+    return (*FILES, TOMBSTONES)
 
 
 def _put(draft: Path, folder: Path) -> None:

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
+from connectors.kafka.redrive import as_it_was
 from connectors.log import EndAt, LogReader, Place, StartAt
 from flows.decode import decode
 from flows.dedup import RecentIds
 from stores.errors import InvalidEvent
 from stores.records import Atom, LogRecord, Position, SourcedEvent
+from stores.tombstones import Tombstones
 
 __all__ = ["FinalAtoms", "History", "Tally", "Unreadable"]
 
@@ -41,11 +43,13 @@ class Tally:
     :arg read: records read.
     :arg repeated: events whose id had come before in their scope.
     :arg refused: records that are not events; the flow wrote them to the dead letters.
+    :arg forgotten: events or atoms that are kept out.
     """
 
     read: int = 0
     repeated: int = 0
     refused: int = 0
+    forgotten: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,7 @@ class History:
 
     :arg topic: gives a topic its full name.
     :arg dedup_ids: event ids remembered per scope, as in the flow.
+    :arg kept_out: what was forgotten or rejected; it is not part of the history any more.
     :arg show: called now and then while a topic is read, for a progress bar.
     :ivar records_read: records read so far, of both topics.
     """
@@ -76,8 +81,10 @@ class History:
         *,
         scope_fields: Sequence[str],
         dedup_ids: int,
+        kept_out: Tombstones | None = None,
         show: Callable[[], None] = lambda: None,
     ) -> None:
+        self.kept_out = Tombstones() if kept_out is None else kept_out
         self._reader = reader
         self._events = topic("l0.events")
         self._atoms = topic("l1.atoms")
@@ -104,14 +111,20 @@ class History:
     ) -> Iterator[SourcedEvent]:
         """Give the first of each scope's events with an id, partition by partition, in log order.
 
+        A dead letter that came again is taken as the record that it was: it stands for that one
+        where retention has taken it.
+
         :arg kept: which events count at all; the index, for one, knows messages only.
         """
         seen: dict[str, RecentIds] = {}
         for record in self._read(self._events):
             tally.read += 1
-            decoded = decode(record, self._scope_fields)
+            original, redriven = (as_it_was(record) if record.headers else None) or (record, None)
+            decoded = decode(original, self._scope_fields, redriven)
             if isinstance(decoded, InvalidEvent):
                 tally.refused += 1
+            elif self.kept_out.covers_event(decoded):
+                tally.forgotten += 1
             elif kept(decoded):
                 ids = seen.setdefault(decoded.scope, RecentIds(self._dedup_ids))
                 if ids.add(decoded.event.event_id):
@@ -148,7 +161,8 @@ class History:
         """Give each atom once, as it stands in the end, in the order of their last records.
 
         What cannot be read is added to ``final.unreadable``; an atom whose last record has no
-        value is gone.
+        value is gone. What was forgotten of an atom is taken out of it, and a rejected value is
+        not active, also where the flow was killed before it could say so here.
         """
         for record in self._read(self._atoms):
             _, partition, offset = record.position
@@ -158,11 +172,16 @@ class History:
             if record.value is None:
                 continue
             try:
-                yield Atom.model_validate_json(record.value)
+                atom = self.kept_out.settle(Atom.model_validate_json(record.value))
             except ValidationError as error:
                 problems = error.errors(include_input=False, include_context=False)
                 where = ".".join(str(part) for part in problems[0]["loc"]) or "the record"
                 final.unreadable.append(Unreadable(record.position, f"{where}: not as in an atom"))
+                continue
+            if atom is None:
+                tally.forgotten += 1
+            else:
+                yield atom
 
     def _read(self, topic: str) -> Iterator[LogRecord]:
         ends = {number: Place("offset", end) for number, end in self._ends[topic].items()}

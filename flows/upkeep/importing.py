@@ -3,6 +3,9 @@
 An event is known by scope and event id, an atom by its id. So importing twice writes nothing
 the second time, and an import that was killed goes on. An atom whose id is in the topic is not
 written, whatever its state there; one that was taken out (a record without value) stays out.
+
+What was forgotten or rejected here is refused, whichever export brings it. The export's own
+tombstones are written first: what was forgotten there stays out here as well.
 """
 
 from __future__ import annotations
@@ -16,12 +19,21 @@ from pydantic import ValidationError
 
 from connectors.log import Appender
 from flows.decode import decode
-from flows.upkeep.export_format import ATOMS, EVENTS, FILES, MANIFEST, Manifest, read_manifest
+from flows.upkeep.export_format import (
+    ATOMS,
+    EVENTS,
+    MANIFEST,
+    TOMBSTONES,
+    Manifest,
+    ScopeEntry,
+    atom_line,
+    read_manifest,
+)
 from flows.upkeep.exporting import file_hash
 from flows.upkeep.history import FinalAtoms, History, Tally
 from stores.errors import InvalidEvent, UserError
 from stores.ids import event_key
-from stores.records import Atom, LogRecord, OutRecord, Position
+from stores.records import Atom, LogRecord, OutRecord, Position, SourcedEvent, Tombstone
 
 __all__ = ["Appended", "ImportLog", "check_export"]
 
@@ -45,7 +57,7 @@ def check_export(folder: Path, scope_fields: Sequence[str]) -> Manifest:
         )
         raise UserError(message)
     for entry in manifest.scopes:
-        for name in FILES:
+        for name in entry.files:
             file = folder / entry.folder / name
             if not file.is_file():
                 message = f"{file} is missing"
@@ -53,6 +65,8 @@ def check_export(folder: Path, scope_fields: Sequence[str]) -> Manifest:
             if file_hash(file) != entry.files[name]:
                 message = f"{file} is not as it was exported: its hash differs from the manifest's"
                 raise UserError(message)
+        for _ in _tombstones(folder, entry):
+            pass
         events = sum(1 for _ in _events(folder, entry.folder, entry.scope, scope_fields))
         atoms = sum(1 for _ in _atoms(folder, entry.folder, entry.scope))
         if (events, atoms) != (entry.events, entry.atoms):
@@ -63,16 +77,18 @@ def check_export(folder: Path, scope_fields: Sequence[str]) -> Manifest:
 
 @dataclass(slots=True)
 class Appended:
-    """What of a layer went to its topic, and what was there before."""
+    """What of a layer went to its topic, what was there before, what is kept out."""
 
     written: int = 0
     present: int = 0
+    forgotten: int = 0
 
 
 class ImportLog:
     """Writes a checked export to the topics.
 
-    :arg history: the topics as they are before.
+    :arg history: the topics as they are before, and what is kept out.
+    :arg publish: writes tombstones, and adds them to what is kept out.
     :arg show: called now and then, for a progress bar.
     """
 
@@ -84,6 +100,8 @@ class ImportLog:
         appender: Appender,
         topic: Callable[[str], str],
         show: Callable[[], None] = lambda: None,
+        *,
+        publish: Callable[[Sequence[Tombstone]], None],
     ) -> None:
         self._folder = folder
         self._manifest = manifest
@@ -91,35 +109,62 @@ class ImportLog:
         self._appender = appender
         self._topic = topic
         self._show = show
+        self._publish = publish
+
+    def tombstones(self) -> None:
+        """Append the export's tombstones, before anything else."""
+        for entry in self._manifest.scopes:
+            if found := list(_tombstones(self._folder, entry)):
+                self._publish(found)
 
     def events(self, done: Appended) -> None:
-        """Append the events that the log has not, each scope's in its order."""
-        fields = self._manifest.scope_fields
+        """Append the events that the log has not and may have, each scope's in its order."""
+        fields, kept_out = self._manifest.scope_fields, self._history.kept_out
         missing = {
-            event_key(entry.scope, event_id)
+            event_key(entry.scope, one.event.event_id)
             for entry in self._manifest.scopes
-            for event_id, _ in _events(self._folder, entry.folder, entry.scope, fields)
+            for one in _events(self._folder, entry.folder, entry.scope, fields)
         }
         for known in self._history.events(Tally()):
             missing.discard(event_key(known.scope, known.event.event_id))
         topic = self._topic("l0.events")
+
+        def line(one: SourcedEvent) -> OutRecord | None:
+            if kept_out.covers_event(one):
+                done.forgotten += 1
+                return None
+            if event_key(one.scope, one.event.event_id) not in missing:
+                done.present += 1
+                return None
+            return OutRecord(topic, one.scope.encode(), one.record.value)
+
         records = (
-            OutRecord(topic, entry.scope.encode(), line)
-            if event_key(entry.scope, event_id) in missing
-            else None
+            line(one)
             for entry in self._manifest.scopes
-            for event_id, line in _events(self._folder, entry.folder, entry.scope, fields)
+            for one in _events(self._folder, entry.folder, entry.scope, fields)
         )
         self._append(records, done)
 
     def atoms(self, done: Appended) -> None:
-        """Append the atoms that the topic has not."""
+        """Append the atoms that the topic has not and may have."""
         known: FinalAtoms = self._history.final_atoms(Tally())
-        topic = self._topic("l1.atoms")
+        topic, kept_out = self._topic("l1.atoms"), self._history.kept_out
+
+        def line(atom: Atom, value: bytes) -> OutRecord | None:
+            settled = kept_out.settle(atom)
+            if settled is None or settled.status != atom.status:
+                done.forgotten += 1
+                return None
+            if atom.atom_id.encode() in known.last:
+                done.present += 1
+                return None
+            body = value if settled == atom else atom_line(settled)
+            return OutRecord(topic, atom.atom_id.encode(), body)
+
         records = (
-            OutRecord(topic, atom_id.encode(), line) if atom_id.encode() not in known.last else None
+            line(*one)
             for entry in self._manifest.scopes
-            for atom_id, line in _atoms(self._folder, entry.folder, entry.scope)
+            for one in _atoms(self._folder, entry.folder, entry.scope)
         )
         self._append(records, done)
 
@@ -130,14 +175,13 @@ class ImportLog:
             if missing:
                 self._appender.append(missing)
             done.written += len(missing)
-            done.present += len(batch) - len(missing)
             self._show()
 
 
 def _events(
     root: Path, folder: str, scope: str, scope_fields: Sequence[str]
-) -> Iterator[tuple[str, bytes]]:
-    """Read a scope's events: id and line."""
+) -> Iterator[SourcedEvent]:
+    """Read a scope's events; the value of each record is the line."""
     path = root / folder / EVENTS
     for number, line in _lines(path):
         place = Position(EVENTS, 0, number)
@@ -152,11 +196,28 @@ def _events(
         if isinstance(decoded, InvalidEvent) or problem:
             message = f"{path}, line {number}: {problem}"
             raise UserError(message)
-        yield decoded.event.event_id, line
+        yield decoded
 
 
-def _atoms(root: Path, folder: str, scope: str) -> Iterator[tuple[str, bytes]]:
-    """Read a scope's atoms: id and line."""
+def _tombstones(root: Path, entry: ScopeEntry) -> Iterator[Tombstone]:
+    """Read a scope's tombstones; an export of an older version has none."""
+    if TOMBSTONES not in entry.files:
+        return
+    path = root / entry.folder / TOMBSTONES
+    for number, line in _lines(path):
+        try:
+            tombstone = Tombstone.model_validate_json(line)
+        except ValidationError:
+            message = f"{path}, line {number}: not a tombstone"
+            raise UserError(message) from None
+        if tombstone.scope != entry.scope:
+            message = f"{path}, line {number}: the tombstone belongs to scope {tombstone.scope}"
+            raise UserError(message)
+        yield tombstone
+
+
+def _atoms(root: Path, folder: str, scope: str) -> Iterator[tuple[Atom, bytes]]:
+    """Read a scope's atoms: each with its line."""
     path = root / folder / ATOMS
     for number, line in _lines(path):
         try:
@@ -167,7 +228,7 @@ def _atoms(root: Path, folder: str, scope: str) -> Iterator[tuple[str, bytes]]:
         if atom.scope != scope:
             message = f"{path}, line {number}: the atom belongs to scope {atom.scope}"
             raise UserError(message)
-        yield atom.atom_id, line
+        yield atom, line
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

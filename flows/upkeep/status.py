@@ -6,7 +6,7 @@ from.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -78,12 +78,16 @@ class StageFigures:
     """What a running process says of one stage.
 
     :arg retries: calls that failed and were tried again, since the process started.
+    :arg retries_waiting: items that wait to be tried again now.
+    :arg oldest_pending_s: seconds for which the oldest pending item has been in the stage.
     """
 
     stage: str
     pending: int
     in_flight: int
     retries: int
+    retries_waiting: int
+    oldest_pending_s: float
 
 
 def partition_lags(
@@ -131,17 +135,23 @@ def outcome_rates(records: Iterable[LogRecord], span_ms: int) -> list[OutcomeRat
 
 def stage_figures(page: str) -> list[StageFigures]:
     """Read a process's ``/metrics`` page. Raises ``ValueError`` when it is not one."""
-    figures: dict[str, Counter[str]] = {}
+    figures: dict[str, defaultdict[str, float]] = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
-            if sample.name in _FIGURES:
-                figures.setdefault(sample.labels["stage"], Counter())[sample.name] += int(
-                    sample.value
-                )
+            if sample.name.startswith(_PREFIX) and "stage" in sample.labels:
+                counted = figures.setdefault(sample.labels["stage"], defaultdict(float))
+                counted[sample.name.removeprefix(_PREFIX)] += sample.value
     return [
-        StageFigures(stage, *(counted[name] for name in _FIGURES))
+        StageFigures(
+            stage=stage,
+            pending=int(counted["pending"]),
+            in_flight=int(counted["in_flight"]),
+            retries=int(counted["retries_total"]),
+            retries_waiting=int(counted["retries_waiting"]),
+            oldest_pending_s=counted["oldest_pending_seconds"],
+        )
         for stage, counted in figures.items()
     ]
 
 
-_FIGURES = ("sediment_stage_pending", "sediment_stage_in_flight", "sediment_stage_retries_total")
+_PREFIX = "sediment_stage_"

@@ -36,11 +36,12 @@ ForgetTarget = Literal["user", "session", "event", "atom"]
 
 
 class ControlRequest(Contract):
-    """What a ``forget`` or ``reject`` event asks for.
+    """What a ``forget``, ``reject`` or ``edit`` event asks for.
 
     ``user`` means everything of the event's own ``user_id`` in its scope, ``session`` everything
     of its own ``session_id``; both cover what lies before the request in the log and whatever
-    is dated no later than it, however late it comes. A ``reject`` names one atom.
+    is dated no later than it, however late it comes. A ``reject`` names one atom; an ``edit`` one
+    whose new text is the content of the event.
     """
 
     target: ForgetTarget
@@ -77,7 +78,7 @@ class L0Event(Contract):
 
     v: Literal[1] = Field(description="Version of this contract.")
     event_id: Id = Field(description="Idempotency key, unique within the scope.")
-    type: Literal["message", "session_end", "forget", "reject"] = "message"
+    type: Literal["message", "session_end", "forget", "reject", "edit"] = "message"
     tenant_id: Id
     agent_id: Id
     user_id: Id
@@ -94,7 +95,7 @@ class L0Event(Contract):
     occurred_at: AwareDatetime = Field(description="RFC 3339 with an offset: when it was said.")
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
     request: ControlRequest | None = Field(
-        default=None, description="What to forget or reject. Required for those two types."
+        default=None, description="What to forget, reject or edit. Required for those types."
     )
 
     @model_validator(mode="after")
@@ -106,12 +107,15 @@ class L0Event(Contract):
             if self.content is None and self.tool_calls is None:
                 message = "content: a message needs content or tool_calls"
                 raise ValueError(message)
-        if self.type in ("forget", "reject"):
+        if self.type in ("forget", "reject", "edit"):
             if self.request is None:
                 message = f"request: a {self.type} event says what to {self.type}"
                 raise ValueError(message)
-            if self.type == "reject" and self.request.target != "atom":
-                message = "request.target: only an atom can be rejected"
+            if self.type != "forget" and self.request.target != "atom":
+                message = f"request.target: only an atom is what one can {self.type}"
+                raise ValueError(message)
+            if self.type == "edit" and (len(self.request.atom_ids) != 1 or not self.text().strip()):
+                message = "content: an edit names one atom and gives its new text as content"
                 raise ValueError(message)
         return self
 

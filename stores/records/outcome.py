@@ -13,7 +13,7 @@ __all__ = ["SKIP_REASONS", "Outcome", "OutcomeResult", "PersonaJob", "SceneJob"]
 SKIP_REASONS: dict[str, str] = {
     "no_user_text": "the window holds nothing that a user said",
     "session_end": "a session end with no open window",
-    "forget_unhandled": "a forget request; forgetting is not built yet, the request is kept",
+    "unknown_atom": "a rejection of an atom that the scope does not have",
     "dropped_by_operator": "a person dropped the dead letter for good",
 }
 """Why an event or window can end as ``skipped``, by reason code."""

@@ -45,6 +45,6 @@ def remembered(tmp_path_factory: pytest.TempPathFactory) -> InProcess:
 def dead_broker(monkeypatch: pytest.MonkeyPatch) -> str:
     """Address of a broker that is not there, and no patience with it."""
     impatient = partial(KafkaConnection, request_timeout_s=0.5)
-    for module in ("flows.parts", "connectors.kafka.connection"):
+    for module in ("flows.opening", "connectors.kafka.connection"):
         monkeypatch.setattr(f"{module}.KafkaConnection", impatient)
     return DEAD_BROKER

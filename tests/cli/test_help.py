@@ -19,6 +19,8 @@ def _verbs(path: tuple[str, ...], command: Any) -> Iterator[tuple[str, ...]]:
     if inner is None:
         yield path
         return
+    if command.invoke_without_command:
+        yield path
     for name, one in inner.items():
         yield from _verbs((*path, name), one)
 

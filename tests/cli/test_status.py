@@ -53,6 +53,8 @@ def metrics_url() -> Iterator[str]:
     """A process that serves the figures of one stage."""
     registry = CollectorRegistry()
     Gauge("sediment_stage_pending", "", ["stage"], registry=registry).labels("extract").set(12)
+    age = "sediment_stage_oldest_pending_seconds"
+    Gauge(age, "", ["stage"], registry=registry).labels("extract").set(61.5)
     server, thread = start_http_server(0, addr="127.0.0.1", registry=registry)
     try:
         yield f"http://127.0.0.1:{server.server_port}/metrics"
@@ -64,8 +66,19 @@ def metrics_url() -> Iterator[str]:
 
 def test_a_running_process_is_asked(remembered: InProcess, metrics_url: str) -> None:
     found = remembered.json("status", "--metrics", metrics_url)
-    assert found["stages"] == [{"stage": "extract", "pending": 12, "in_flight": 0, "retries": 0}]
-    assert "extract" in remembered.run("status", "--metrics", metrics_url).out
+    assert found["stages"] == [
+        {
+            "stage": "extract",
+            "pending": 12,
+            "in_flight": 0,
+            "retries": 0,
+            "retries_waiting": 0,
+            "oldest_pending_s": 61.5,
+        }
+    ]
+    printed = remembered.run("status", "--metrics", metrics_url).out
+    assert "extract" in printed
+    assert "61.5 s" in printed
 
 
 def test_a_process_that_is_not_there(remembered: InProcess) -> None:

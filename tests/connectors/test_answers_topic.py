@@ -52,3 +52,26 @@ def test_an_answer_that_was_not_published_is_not_recorded(tmp_path: Path) -> Non
         answers.put("h1", "extract-chat/1", ANSWER)
     assert journal.get("h1") is None
     journal.close()
+
+
+def test_a_forgotten_answer_leaves_the_topic_and_then_the_journal(tmp_path: Path) -> None:
+    log = FileLog(tmp_path / "log", SystemClock())
+    journal = SqliteAnswers(tmp_path / "answers.sqlite")
+    answers = PublishedAnswers(journal, log, "sediment.answers")
+    answers.put("h1", "extract-chat/1", ANSWER, ("e1",))
+    answers.put("h2", "extract-chat/1", ANSWER, ("e2",))
+    with pytest.raises(ServiceUnavailable):
+        PublishedAnswers(journal, _DeadLog(), "sediment.answers").forget(["e1"])
+    assert answers.get("h1") is not None, "tried again, it must still be found"
+    assert answers.forget(["e1"]) == 1
+    assert answers.get("h1") is None
+    assert answers.get("h2") is not None
+    records = list(log.read("sediment.answers", StartAt.beginning(), EndAt.latest()))
+    assert [(one.key, one.value is None) for one in records] == [
+        (b"h1", False),
+        (b"h2", False),
+        (b"h1", True),
+    ]
+    assert orjson.loads(records[0].value or b"")["about"] == ["e1"]
+    assert answers.forget(["e1"]) == 0
+    journal.close()

@@ -27,6 +27,7 @@ from stores.records import (
     Position,
     SceneJob,
     SourcedEvent,
+    Tombstone,
 )
 from tests.rig.events import atom, body
 
@@ -69,7 +70,17 @@ GOOD: list[dict[str, Any]] = [
     body(),
     body(v=1.0),
     body(type="session_end", role=None, content=None),
-    body(type="forget", role=None, content=None),
+    *(
+        body(type=kind, role=None, content=None, request=request)
+        for kind, request in (
+            ("forget", {"target": "user"}),
+            ("forget", {"target": "session", "reason": "asked for it", "unknown": "field"}),
+            ("forget", {"target": "event", "event_ids": ["e1", "e2"]}),
+            ("forget", {"target": "atom", "atom_ids": ["a1"], "reason": None}),
+            ("reject", {"target": "atom", "atom_ids": ["a1"]}),
+        )
+    ),
+    body(request={"target": "user"}),
     body(content=""),
     body(content=None, tool_calls=[{"id": "1"}]),
     body(content=None, tool_calls=False),
@@ -123,6 +134,23 @@ BAD: list[dict[str, Any]] = [
     ),
 ]
 
+BAD += [
+    body(type=kind, role=None, content=None, request=request)
+    for kind, request in (
+        ("forget", None),
+        ("reject", None),
+        ("forget", {}),
+        ("forget", {"target": "everything"}),
+        ("forget", {"target": "event"}),
+        ("forget", {"target": "event", "event_ids": []}),
+        ("forget", {"target": "event", "event_ids": [""]}),
+        ("forget", {"target": "event", "atom_ids": ["a1"]}),
+        ("forget", {"target": "atom"}),
+        ("forget", {"target": "user", "reason": "x" * 201}),
+        ("reject", {"target": "user"}),
+    )
+]
+
 TOLERATED: list[dict[str, Any]] = [
     body(v=True),
     body(occurred_at=1772352000),
@@ -173,8 +201,9 @@ def test_what_the_schema_cannot_say_is_refused_all_the_same(event: dict[str, Any
 
 
 VALUES: st.SearchStrategy[Any] = st.sampled_from(
-    [None, "", "x", "user", "message", "session_end", "a\nb", 1, 2, [], {}, [{"type": "text"}]]
-)
+    [None, "", "x", "user", "message", "session_end", "a\nb", 1, 2, [], {}, [{"type": "text"}],
+     "forget", "reject", {"target": "user"}, {"target": "atom", "atom_ids": ["a1"]}]
+)  # fmt: skip
 
 
 @given(st.dictionaries(st.sampled_from(sorted(L0Event.model_fields)), VALUES, max_size=3))
@@ -199,11 +228,25 @@ OUTCOME = Outcome(
     pipeline="p",
 )
 ATOM = atom("a1", "lives in Porto", slot="home.city")
+TOMBSTONE = Tombstone(
+    tombstone_id="t",
+    kind="forget",
+    target="session",
+    scope="s",
+    session_id="s1",
+    event_keys=("k1",),
+    request_id="r",
+    requested_at=ATOM.occurred_at,
+    topic="t",
+    partition=0,
+    offset=1,
+)
 JOB = SceneJob(job_id="j", scope="s", window_id="w", atom_ids=("a1",), occurred_at=ATOM.occurred_at)
 
 
 @pytest.mark.parametrize(
-    ("name", "record"), [("l1-atom", ATOM), ("outcome", OUTCOME), ("scene-job", JOB)]
+    ("name", "record"),
+    [("l1-atom", ATOM), ("outcome", OUTCOME), ("scene-job", JOB), ("tombstone", TOMBSTONE)],
 )
 def test_what_is_written_follows_its_schema(name: str, record: BaseModel) -> None:
     schema = json.loads(contract.contract_files()[f"{name}.schema.json"])
@@ -264,7 +307,7 @@ def test_the_document_has_the_structure_of_asyncapi_3() -> None:
 def test_channels_are_the_topics_that_others_read() -> None:
     addresses = {channel["address"] for channel in DOCUMENT["channels"].values()}
     declared = {f"{{prefix}}.{spec.name}" for spec in TOPICS}
-    assert declared - addresses == {"{prefix}.answers"}
+    assert declared - addresses == {"{prefix}.answers", "{prefix}.generations"}
     assert addresses <= declared
     for channel in DOCUMENT["channels"].values():
         assert set(re.findall(r"{(\w+)}", channel["address"])) == channel["parameters"].keys()

@@ -4,7 +4,7 @@ import asyncio
 import json
 import pickle
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -336,8 +336,17 @@ def test_an_answer_is_recorded_before_it_is_returned(llm_server: ScriptedLlm) ->
         def get(self, request_hash: str) -> ChatAnswer | None:
             return None
 
-        def put(self, request_hash: str, prompt_version: str, answer: ChatAnswer) -> None:
+        def put(
+            self,
+            request_hash: str,
+            prompt_version: str,
+            answer: ChatAnswer,
+            about: Sequence[str] = (),
+        ) -> None:
             raise ServiceUnavailable("redis", "scripted")
+
+        def forget(self, about: Sequence[str]) -> int:
+            return 0
 
     with pytest.raises(ServiceUnavailable):
         ask(RecordedChat(client(llm_server), Down()), asking())

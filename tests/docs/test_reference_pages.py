@@ -138,7 +138,7 @@ def what_is_wrong(words: list[str]) -> str:
             known = {name for param in command.params for name in param.opts + param.secondary_opts}
             if word.partition("=")[0] not in known | {"--help"}:
                 return f"no option {word}"
-        elif inner is not None:
+        elif inner is not None and word != "[OPTIONS]":
             if word not in inner:
                 return f"no command {word}"
             command = inner[word]

@@ -7,11 +7,8 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
-import orjson
 import pytest
 
 from connectors.embeddings import make_embedder
@@ -22,10 +19,9 @@ from flows.cli.run import process
 from flows.parts import open_store
 from flows.runner import StopSignal, SystemClock
 from flows.topology import Progress
-from stores.ids import scope_key
 from stores.records import Outcome, OutRecord
+from tests.rig.conversations import interleaved
 from tests.rig.extraction_script import SCRIPTED_MODEL, answer
-from tests.rig.needs import shared_data
 from tests.rig.scripted_llm import CHAT, ScriptedLlm, Step, refused, scripted_llm
 
 USERS = 5  # of each language
@@ -43,36 +39,7 @@ def model() -> Iterator[ScriptedLlm]:
 @pytest.fixture(scope="module")
 def conversations() -> list[OutRecord]:
     """Real conversations of ten users in two languages, interleaved by time."""
-    events: list[tuple[datetime, str, dict[str, Any]]] = []
-    for language in ("en", "cn"):
-        bank = json.loads(shared_data(f"memorybank/memory_bank_{language}.json").read_text())
-        for user, kept in list(bank.items())[:USERS]:
-            for day, turns in kept["history"].items():
-                start = datetime.fromisoformat(day).replace(hour=9, tzinfo=timezone.utc)
-                for n, turn in enumerate(turns):
-                    for role, text in (("user", turn["query"]), ("assistant", turn["response"])):
-                        at = start + timedelta(seconds=40 * n + 20 * (role == "assistant"))
-                        event = {
-                            "v": 1,
-                            "event_id": f"{day}-{n}-{role}",
-                            "tenant_id": language,
-                            "agent_id": "companion",
-                            "user_id": user,
-                            "session_id": day,
-                            "role": role,
-                            "content": text,
-                            "occurred_at": at.isoformat(),
-                        }
-                        events.append((at, user, event))
-    events.sort(key=lambda item: item[:2])
-    return [
-        OutRecord(
-            TOPIC,
-            scope_key([event["tenant_id"], "companion", user]).encode(),
-            orjson.dumps(event),
-        )
-        for _, user, event in events
-    ]
+    return interleaved(TOPIC, USERS)
 
 
 def _settings(folder: Path, server: ScriptedLlm) -> Settings:

@@ -13,6 +13,7 @@ import pytest
 from bytewax.testing import cluster_main
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prometheus_client import REGISTRY
 
 from connectors.metrics import STAGE_IN_FLIGHT, STAGE_PENDING, STAGE_RETRIES
 from flows.async_stage import Done, Failed, PendingWork
@@ -333,6 +334,28 @@ def test_gauges_and_status_tell_what_is_pending() -> None:
     assert stage.status().pending == 0
     assert STAGE_PENDING.labels("under_test")._value.get() == 0
     assert STAGE_IN_FLIGHT.labels("under_test")._value.get() == 0
+
+
+def test_gauges_tell_the_age_of_the_oldest_and_how_many_wait_for_a_retry() -> None:
+    clock, seen = TurnedClock(), list[tuple[float | None, float | None]]()
+    work = ScriptedWork({("a", 0): [ServiceUnavailable("llm", "down")]})
+
+    def gauge(name: str) -> float | None:
+        return REGISTRY.get_sample_value(f"sediment_stage_{name}", {"stage": "under_test"})
+
+    def look() -> bool:
+        if len(work.calls) < 2 or stage.status().in_flight:
+            return False
+        clock.turn(3)  # the first retry is due after 5 s at the earliest
+        seen.append((gauge("oldest_pending_seconds"), gauge("retries_waiting")))
+        clock.turn(60)
+        return True
+
+    stage = stage_of(work, clock=clock)
+    results = run([("a", 0), ("b", 0), Gate(look)], stage)
+    assert sorted(key for key, _ in results) == ["a", "b"]
+    assert seen == [(3.0, 1.0)]
+    assert (gauge("oldest_pending_seconds"), gauge("retries_waiting")) == (0.0, 0.0)
 
 
 def test_key_is_looked_at_often_only_while_a_result_may_come_soon() -> None:

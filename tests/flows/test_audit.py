@@ -20,12 +20,16 @@ from flows import outputs
 from flows.async_stage import Failed
 from flows.decode import decode
 from flows.extract.text import has_user_text
+from flows.forget.request import Forgetting, is_request, without_forgotten
 from flows.outputs import Topics
 from flows.reconcile import NewAtoms, StoredAtoms
 from flows.upkeep.audit import Audit, AuditReport, EndResult
-from flows.window import ScopeWindows, Skipped, WindowPolicy
+from flows.window import Ended as Cut
+from flows.window import Forgotten, Requested, ScopeWindows, Skipped, WindowPolicy
 from stores.errors import InvalidEvent
+from stores.protocols import KeptOut
 from stores.records import LogRecord, Outcome, OutRecord, Position, SourcedEvent, Window
+from stores.tombstones import NothingKeptOut, Tombstones, tombstone_of
 from tests.rig.events import START, TOPIC, at, atom, body, record
 
 TOPICS = Topics("sediment")
@@ -40,6 +44,20 @@ NOW_MS = 10_000
 
 def said(event_id: str, session: str = "s1", seconds: float = 0, **fields: Any) -> dict[str, Any]:
     return body(event_id, session_id=session, occurred_at=at(seconds).isoformat(), **fields)
+
+
+def asks(
+    event_id: str,
+    session: str = "s1",
+    seconds: float = 0,
+    user: str = "ana",
+    target: str = "user",
+    **request: Any,
+) -> dict[str, Any]:
+    """Give a forget request."""
+    about = {"target": target, **request}
+    fields = {"type": "forget", "role": None, "content": None, "user_id": user, "request": about}
+    return said(event_id, session, seconds, **fields)
 
 
 def log_of(*values: dict[str, Any] | bytes) -> list[LogRecord]:
@@ -75,7 +93,8 @@ class Pipeline:
     policy: WindowPolicy = POLICY
     windows: dict[str, ScopeWindows] = field(default_factory=dict)
     at_once: list[Ended] = field(default_factory=list)
-    queued: dict[str, list[tuple[Window, int | None]]] = field(default_factory=dict)
+    queued: dict[str, list[tuple[Window | Requested, int | None]]] = field(default_factory=dict)
+    kept_out: Tombstones = field(default_factory=Tombstones)
     count: int = 0
 
     def read(self, one: LogRecord) -> None:
@@ -84,7 +103,11 @@ class Pipeline:
         if isinstance(decoded, InvalidEvent):
             self._at_once(outputs.refused(one, decoded, TOPICS), offset)
             return
-        windows = self.windows.setdefault(decoded.scope, ScopeWindows(self.policy))
+        if is_request(decoded):
+            self.kept_out.add(tombstone_of(decoded))
+        windows = self.windows.setdefault(
+            decoded.scope, ScopeWindows(self.policy, kept_out=self.kept_out)
+        )
         self._take(windows.on_event(decoded), offset)
 
     def close(self, session_id: str | None = None) -> None:
@@ -94,10 +117,14 @@ class Pipeline:
                 windows.close_all("idle", None if session_id is None else [session_id]), None
             )
 
-    def _take(self, ended: Iterable[Window | Skipped], closed_at: int | None) -> None:
+    def _take(self, ended: Iterable[Cut], closed_at: int | None) -> None:
         for one in ended:
             if isinstance(one, Skipped):
                 self._at_once(outputs.skipped(one, TOPICS), closed_at)
+            elif isinstance(one, Forgotten):
+                self._at_once(outputs.forgotten(one.event, TOPICS), closed_at)
+            elif isinstance(one, Requested):
+                self.queued.setdefault(one.event.scope, []).append((one, closed_at))
             elif not has_user_text(one):
                 self._at_once(outputs.without_user_text(one, TOPICS), closed_at)
             else:
@@ -112,14 +139,33 @@ class Pipeline:
         for windows in self.queued.values():
             left_extract = len(windows) - in_extract
             for number, (one, closed_at) in enumerate(windows[: max(0, left_extract)]):
-                fate = self.fate[(self.count + number) % len(self.fate)]
-                if fate != "extract" and number >= left_extract - in_reconcile:
+                place = sum(isinstance(other, Window) for other, _ in windows[:number])
+                fate = self.fate[(self.count + place) % len(self.fate)]
+                in_time = number < left_extract - in_reconcile
+                if not in_time and (fate != "extract" or isinstance(one, Requested)):
                     continue
-                ends += [Ended(out, closed_at) for out in outcomes_in(end_window(one, fate))]
+                records = (
+                    end_request(one)
+                    if isinstance(one, Requested)
+                    else end_window(one, fate, self.kept_out)
+                )
+                ends += [Ended(out, closed_at) for out in outcomes_in(records)]
         return ends
 
 
-def end_window(window: Window, fate: str) -> list[OutRecord]:
+def end_request(requested: Requested) -> list[OutRecord]:
+    request = Forgetting(requested.event, tombstone_of(requested.event))
+    return outputs.applied(request, StoredAtoms(()), TOPICS)
+
+
+def end_window(window: Window, fate: str, kept_out: KeptOut | None = None) -> list[OutRecord]:
+    left = without_forgotten(window, kept_out or NothingKeptOut())
+    gone = [one for one in window.events if one not in left.events]
+    records = [record for one in gone for record in outputs.forgotten(one, TOPICS)]
+    return [*records, *(end_what_is_left(left, fate) if left.events else ())]
+
+
+def end_what_is_left(window: Window, fate: str) -> list[OutRecord]:
     if fate in ("extract", "reconcile"):
         return outputs.failed_window(window, fate, failed(window), TOPICS)
     atoms = (atom(f"atom-of-{window.window_id}", "fact"),) if fate == "extracted" else ()
@@ -195,7 +241,7 @@ def test_every_kind_of_end_is_counted_by_reason() -> None:
         said("e2", seconds=2, session="s2", role="assistant"),
         said("e3", seconds=3, session="s2", type="session_end", role=None, content=None),
         said("e4", seconds=4, session="s3", type="session_end", role=None, content=None),
-        said("e5", seconds=5, session="s3", type="forget", role=None, content=None),
+        asks("e5", seconds=5, session="s3", target="atom", atom_ids=["a1"]),
         said("e6", seconds=6, session="s3"),
         said("e7", seconds=7, session="s3"),
         said("e8", seconds=8, session="s3"),
@@ -206,7 +252,7 @@ def test_every_kind_of_end_is_counted_by_reason() -> None:
     assert ends(report) == {
         "extracted": 2,
         "empty": 2,
-        "skipped:forget_unhandled": 1,
+        "applied": 1,
         "skipped:no_user_text": 2,
         "skipped:session_end": 1,
         "dead_lettered:invalid_json": 1,
@@ -313,7 +359,7 @@ def proof(seconds: float) -> list[dict[str, Any]]:
     ("in_flight", "seconds", "why"),
     [
         (
-            [said("e0"), said("f", type="forget", role=None, content=None)],
+            [said("e0"), asks("f", target="event", event_ids=["nobody"])],
             1,
             "a forget request closes no window of its session",
         ),
@@ -523,6 +569,7 @@ def redriven_log() -> tuple[list[LogRecord], list[Outcome], list[Outcome]]:
     for one in TWO_WINDOWS:
         pipeline.read(one)
     window = pipeline.queued["acme/helper/ana"][0][0]
+    assert isinstance(window, Window)
     letters = [
         parse_dead_letter(LogRecord(Position(one.topic, 0, 0), 0, one.key, one.value, one.headers))
         for one in end_window(window, "extract")
@@ -644,10 +691,12 @@ def test_each_record_is_told_once_with_its_outcome() -> None:
 
 # --- random logs -----------------------------------------------------------------------------
 
+KINDS = ["user"] * 6 + ["assistant"] * 3 + ["session_end"] * 2 + ["bad"] * 2 + ["repeat"] * 2
+KINDS += ["forget event", "forget session", "forget user"]
 TURN = st.tuples(
     st.sampled_from(["ana", "bob"]),
     st.sampled_from(["s1", "s2", "s3"]),
-    st.sampled_from(["user", "user", "assistant", "session_end", "forget", "bad", "repeat"]),
+    st.sampled_from(KINDS),
     st.sampled_from([0, 0, 1, 30, 400, 700, -500]),
     st.sampled_from([1, 1, 10, 40]),
     st.sampled_from(["", "", "", "idle", "end"]),
@@ -667,8 +716,13 @@ def scenario(turns: Sequence[tuple[str, str, str, int, int, str]]) -> list[LogRe
         if kind == "bad":
             values.append(b"{" + str(number).encode())
             continue
-        if kind in ("session_end", "forget"):
+        if kind == "session_end":
             fields |= {"type": kind, "role": None, "content": None}
+        elif kind.startswith("forget"):
+            target = kind.partition(" ")[2]
+            about = [f"e{number // 2}"] if target == "event" else []
+            values.append(asks(f"e{number}", session, seconds, user, target, event_ids=about))
+            continue
         elif kind != "repeat":
             fields["role"] = kind
         event_id = f"e{number // 3 if kind == 'repeat' else number}"
@@ -711,16 +765,33 @@ def test_a_right_pipeline_is_explained_wherever_it_stands(
     log, pipeline = processed(turns, fates, read)
     outcomes = [end.outcome for end in pipeline.ended(in_extract, in_reconcile)]
     again = data.draw(st.lists(st.sampled_from(outcomes), max_size=3)) if outcomes else []
-    report = audited(log, [*outcomes, *again], read_to=min(committed, read))
+    kept_out = pipeline.kept_out
+    report = audited(log, [*outcomes, *again], read_to=min(committed, read), kept_out=kept_out)
     assert faults(report) == []
     assert report.clean
     assert report.records == len(log)
     assert report.repeated == len(again)
-    told = sum(len(one.event_ids) or 1 for one in outcomes)
-    assert sum(report.count(name) for name in ENDED) == told
+    told = {offset for one in outcomes for offset in one.offsets} | covered(log, kept_out)
+    assert sum(report.count(name) for name in ENDED) == len(told)
 
 
-ENDED: tuple[EndResult, ...] = ("extracted", "empty", "skipped", "dead_lettered")
+ENDED: tuple[EndResult, ...] = (
+    "extracted", "empty", "skipped", "dead_lettered", "forgotten", "applied",
+)  # fmt: skip
+
+
+def covered(log: Sequence[LogRecord], kept_out: Tombstones) -> set[int]:
+    """Give the offsets of what was forgotten, of repeated events those of the first."""
+    found: set[int] = set()
+    seen: set[tuple[str, str]] = set()
+    for one in log:
+        decoded = decode(one, SCOPE_FIELDS)
+        if isinstance(decoded, InvalidEvent) or (decoded.scope, decoded.event.event_id) in seen:
+            continue
+        seen.add((decoded.scope, decoded.event.event_id))
+        if kept_out.covers_event(decoded):
+            found.add(one.position.offset)
+    return found
 
 
 @settings(max_examples=300, deadline=None)
@@ -730,11 +801,16 @@ def test_a_missing_outcome_is_found_where_a_later_one_stands(
 ) -> None:
     log, pipeline = processed(turns, fates, len(turns))
     done = pipeline.ended()
-    provable = [one for one in done if _can_be_missed(one, done)]
+    gone = covered(log, pipeline.kept_out)
+    provable = [
+        one for one in done if _can_be_missed(one, done) and set(one.outcome.offsets) - gone
+    ]
     if not provable:
         return
     lost = data.draw(st.sampled_from(provable))
-    report = audited(log, [one.outcome for one in done if one is not lost])
+    report = audited(
+        log, [one.outcome for one in done if one is not lost], kept_out=pipeline.kept_out
+    )
     found = {end.position.offset for end in report.problems if end.result == "unexplained"}
     assert found
     assert found <= set(lost.outcome.offsets)
@@ -766,11 +842,13 @@ def test_an_altered_outcome_is_found(
         return
     place = data.draw(st.integers(0, len(done) - 1))
     one = done[place]
+    if pipeline.kept_out.concerns(one.scope or ""):
+        return  # there the newest counts: a window that lost an event may end otherwise
     changes: list[dict[str, Any]] = [
         {"reason": "another"},
         {"event_ids": (*one.event_ids, "nobody"), "offsets": (0, *one.offsets)},
     ]
     altered = one.model_copy(update=data.draw(st.sampled_from(changes)))
-    report = audited(log, [*done, altered])
+    report = audited(log, [*done, altered], kept_out=pipeline.kept_out)
     assert not report.clean
     assert {end.position.offset for end in report.problems} <= set(altered.offsets)

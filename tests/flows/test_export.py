@@ -19,7 +19,7 @@ from flows.upkeep.exporting import Exported, check_place, write_export
 from flows.upkeep.history import History
 from flows.upkeep.importing import Appended, ImportLog, check_export
 from stores.errors import UserError
-from stores.records import MAX_EVENT_BYTES, Atom, OutRecord
+from stores.records import MAX_EVENT_BYTES, Atom, OutRecord, Tombstone
 from tests.rig.events import START, at, atom, body
 
 FIELDS = ("tenant", "agent", "user")
@@ -70,7 +70,14 @@ class Log:
 
     def import_(self, folder: Path, fields: Sequence[str] = FIELDS) -> tuple[Appended, Appended]:
         manifest = check_export(folder, fields)
-        into = ImportLog(folder, manifest, self.history(), self.log, self.topic)
+        history = self.history()
+
+        def publish(tombstones: Sequence[Tombstone]) -> None:
+            for one in tombstones:
+                history.kept_out.add(one)
+
+        into = ImportLog(folder, manifest, history, self.log, self.topic, publish=publish)
+        into.tombstones()
         events, atoms = Appended(), Appended()
         into.events(events)
         into.atoms(atoms)

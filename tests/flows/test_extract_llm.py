@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
@@ -9,13 +10,15 @@ import jsonschema
 import orjson
 import pytest
 
+from connectors.metrics import SCENES_SEGMENTED
 from connectors.tokens import count_tokens
-from flows.extract.llm import ANSWER_SCHEMA, LlmExtractor
+from flows.extract.llm import LlmExtractor
+from flows.extract.modes import CHAT, LEAST_PRIORITY, MODES, Mode
 from flows.extract.work import atoms_of_extraction
 from flows.prompts import load_prompt, parse_prompt
 from stores.errors import MalformedAnswer, ServiceUnavailable
-from stores.ids import content_id
-from stores.records import Extraction, Memory
+from stores.ids import content_id, event_key
+from stores.records import Atom, Extraction, Memory
 from tests.rig import extraction_script
 from tests.rig.events import at, sourced
 from tests.rig.fake_chat import (
@@ -49,9 +52,64 @@ def test_request_shows_ordinals_roles_and_local_times_and_no_event_id() -> None:
     assert '["m2","user","Sun 2026-03-01T09:01+00:00","I run."]' in prompt
     assert '[null,"assistant","Sun 2026-03-01T09:00+00:00","Where to?"]' in prompt
     assert "secret-id" not in prompt
-    assert request.schema == ANSWER_SCHEMA
-    assert request.prompt_version == "extract-chat/1"
+    assert request.schema == CHAT.schema
+    assert request.prompt_version == "extract-chat/2"
     assert request.temperature == 0.0
+
+
+def test_a_request_says_whose_words_are_in_it() -> None:
+    events = window(
+        sourced("u1", content="I moved."), background=[sourced("b1", content="Where to?")]
+    )
+    chat = FakeChat(answer())
+    extract(chat, events)
+    scope = events.scope
+    expected = {scope, event_key(scope, "u1"), event_key(scope, "b1")}
+    assert set(chat.requests[0].about) == expected
+
+
+def test_the_time_is_said_again_after_ten_minutes_and_on_a_new_day() -> None:
+    seconds = (0, 500, 601, 900, 53_000, 54_000)  # the day ends after 54,000
+    events = [sourced(f"u{n}", content=f"I say {n}.", seconds=at) for n, at in enumerate(seconds)]
+    chat = FakeChat(answer())
+    extract(chat, window(*events))
+    shown = extraction_script.shown_lines(body_of(chat.requests[0]))
+    assert [line[2] for line in shown] == [
+        "Sun 2026-03-01T09:00+00:00",
+        None,
+        "Sun 2026-03-01T09:10+00:00",
+        None,
+        "Sun 2026-03-01T23:43+00:00",
+        "Mon 2026-03-02T00:00+00:00",
+    ]
+
+
+def test_the_same_clock_time_in_another_zone_is_said() -> None:
+    first = sourced("u1", content="I say one.")
+    tokyo = timezone(timedelta(hours=9))
+    other = sourced("u2", content="I say two.", seconds=5)
+    event = other.event.model_copy(update={"occurred_at": other.occurred_at.astimezone(tokyo)})
+    chat = FakeChat(answer())
+    extract(chat, window(first, replace(other, event=event)))
+    shown = extraction_script.shown_lines(body_of(chat.requests[0]))
+    assert shown[1][2] == "Sun 2026-03-01T18:00+09:00"
+
+
+def test_a_lower_threshold_keeps_more_and_gives_other_ids() -> None:
+    minor = answer(memory(priority=20))
+    usual = LlmExtractor(FakeChat(minor), count_tokens=count_tokens)
+    lower = LlmExtractor(FakeChat(minor), count_tokens=count_tokens, least={"persona": 10})
+    assert asyncio.run(usual.extract(ENGLISH, None)).memories == ()
+    assert len(asyncio.run(lower.extract(ENGLISH, None)).memories) == 1
+    assert usual.version != lower.version
+
+
+def test_dropped_segments_are_counted() -> None:
+    before = SCENES_SEGMENTED.labels("no_lines")._value.get()
+    given = {"memories": [memory()], "scenes": [{"name": "Moving", "events": ["m9"]}]}
+    extraction = extract(FakeChat(orjson.dumps(given).decode()))
+    assert len(extraction.memories) == 1
+    assert SCENES_SEGMENTED.labels("no_lines")._value.get() == before + 1
 
 
 def test_a_replaced_date_is_shown_not_the_producers() -> None:
@@ -64,7 +122,7 @@ def test_a_replaced_date_is_shown_not_the_producers() -> None:
 
 def test_version_names_prompt_model_and_code() -> None:
     extractor = LlmExtractor(FakeChat(""), count_tokens=count_tokens)
-    assert extractor.version == "llm/extract-chat/1/fake/1"
+    assert extractor.version == "llm/extract-chat/2/fake/2"
 
 
 def test_no_user_text_asks_nothing() -> None:
@@ -90,15 +148,53 @@ def test_tokens_count_only_what_was_asked_now() -> None:
     assert (recorded.prompt_tokens, recorded.completion_tokens) == (0, 0)
 
 
-def test_prompt_files_words_do_not_change_without_a_new_version() -> None:
-    prompt = load_prompt("extract-chat")
+PINNED_WORDS = {
+    "extract-chat/2": "6b4075f27159be4f75dc25a4079d3883",
+    "extract-work/1": "ac0fe65d5bc21f07466797b475b61017",
+}
+
+
+@pytest.mark.parametrize("version", PINNED_WORDS)
+def test_prompt_files_words_do_not_change_without_a_new_version(version: str) -> None:
+    prompt = load_prompt(version.split("/", maxsplit=1)[0])
     words = content_id(prompt.system, prompt.user)
-    assert (prompt.version, words) == ("extract-chat/1", PINNED_WORDS), (
+    assert (prompt.version, words) == (version, PINNED_WORDS[version]), (
         "raise `version` in the prompt file, then pin its new words here"
     )
 
 
-PINNED_WORDS = "c07ab2e799da3f5cffc4ed40327a4b4a"
+@pytest.mark.parametrize("mode", MODES.values(), ids=lambda mode: str(mode.name))
+def test_a_prompt_shows_what_the_code_checks(mode: Mode) -> None:
+    chat = FakeChat(answer())
+    extractor = LlmExtractor(chat, count_tokens=count_tokens, mode=mode.name)
+    asyncio.run(extractor.extract(ENGLISH, None))
+    (request,) = chat.requests
+    system = request.messages[0][1]
+    assert "{{" not in system
+    assert request.schema == mode.schema
+    for kind in mode.types:
+        assert f"{kind} {LEAST_PRIORITY[kind]}" in system
+        assert f"{kind} = " in system
+    for slot in mode.slots:
+        assert slot in system
+    example = orjson.loads(system.rsplit("\n", 1)[1])
+    jsonschema.validate(
+        {**example, "memories": [{**example["memories"][0], "type": mode.types[0]}]}, mode.schema
+    )
+    assert system.count("{") == example_braces(system)
+
+
+def example_braces(system: str) -> int:
+    return system.rsplit("\n", 1)[1].count("{")
+
+
+def test_the_prompts_are_short() -> None:
+    """About sixty of the 170 tokens that a turn of conversation may cost, at five a window."""
+    for mode in MODES.values():
+        chat = FakeChat(answer())
+        extractor = LlmExtractor(chat, count_tokens=count_tokens, mode=mode.name)
+        asyncio.run(extractor.extract(ENGLISH, None))
+        assert count_tokens(chat.requests[0].messages[0][1]) <= 560
 
 
 @pytest.mark.parametrize(
@@ -218,29 +314,39 @@ def test_error_message_holds_no_conversation_text() -> None:
 
 
 def test_atoms_are_dated_by_their_newest_source_and_named_by_content() -> None:
-    found = Memory("User lives in Oslo", "persona", 80, ("u1", "u2"), "home.city")
+    found = Memory(
+        "User lives in Oslo",
+        "persona",
+        80,
+        ("u1", "u2"),
+        "home.city",
+        valid_until=at(900),
+        said_by="Ana",
+        scene="Moving",
+        details={"owner": "Ana"},
+        warnings=("doubtful_type",),
+    )
     other = Memory("User ran", "episodic", 70, ("u1",), None, at(-60), at(-30))
     first, second = atoms_of_extraction(ENGLISH, Extraction((found, other)), "v1")
-    assert first.model_dump() == {
-        "v": 1,
-        "atom_id": content_id("atom", "w1", "0", "v1"),
-        "scope": "acme/helper/ana",
-        "session_id": "s1",
-        "type": "persona",
-        "text": "User lives in Oslo",
-        "priority": 80,
-        "slot": "home.city",
-        "source_event_ids": ("u1", "u2"),
-        "window_id": "w1",
-        "extractor": "v1",
-        "occurred_at": at(20),
-        "activity_start": None,
-        "activity_end": None,
-        "status": "active",
-        "valid_from": at(20),
-        "valid_until": None,
-        "superseded_by": None,
-    }
+    assert first == Atom(
+        atom_id=content_id("atom", "w1", "0", "v1"),
+        scope="acme/helper/ana",
+        session_id="s1",
+        type="persona",
+        text="User lives in Oslo",
+        priority=80,
+        slot="home.city",
+        source_event_ids=("u1", "u2"),
+        window_id="w1",
+        extractor="v1",
+        occurred_at=at(20),
+        valid_from=at(20),
+        valid_until=at(900),
+        said_by="Ana",
+        scene="Moving",
+        details={"owner": "Ana"},
+        warnings=("doubtful_type",),
+    )
     assert second.atom_id == content_id("atom", "w1", "1", "v1")
     assert (second.occurred_at, second.activity_start, second.activity_end) == (
         at(0),
@@ -270,7 +376,7 @@ def test_scripted_answers_follow_the_schema_and_are_deterministic() -> None:
     body = body_of(chat.requests[0])
     text = extraction_script.answer(body)
     assert text == extraction_script.answer(body)
-    jsonschema.validate(orjson.loads(text), ANSWER_SCHEMA)
+    jsonschema.validate(orjson.loads(text), CHAT.schema)
     assert [(found.text, found.slot, found.source_event_ids) for found in extraction.memories] == [
         ("User lives in Oslo.", "home.city", ("u1",)),
         ("I like 3.5 mm tea.", None, ("u2",)),

@@ -113,8 +113,10 @@ class Log:
     def atom_record(self, key: bytes | None, value: bytes | None) -> None:
         self.log.append([OutRecord(self.topic("l1.atoms"), key, value)])
 
-    def history(self, dedup_ids: int = 1000) -> History:
-        return History(self.log, self.topic, scope_fields=FIELDS, dedup_ids=dedup_ids)
+    def history(self, dedup_ids: int = 1000, kept_out: Tombstones | None = None) -> History:
+        return History(
+            self.log, self.topic, scope_fields=FIELDS, dedup_ids=dedup_ids, kept_out=kept_out
+        )
 
 
 @pytest.fixture
@@ -131,10 +133,16 @@ class Waits:
 
 
 def rebuild(
-    log: Log, rows: Rows, embedder: Embedder, *, batch: int = 4, waits: Waits | None = None
+    log: Log,
+    rows: Rows,
+    embedder: Embedder,
+    *,
+    batch: int = 4,
+    waits: Waits | None = None,
+    kept_out: Tombstones | None = None,
 ) -> Rebuilt:
     done = Rebuilt()
-    history = log.history()
+    history = log.history(kept_out=kept_out)
     rebuilder = Rebuilder(rows, embedder, StillClock(), batch=batch, sleep=waits or Waits())
 
     async def both() -> None:
@@ -161,6 +169,68 @@ def test_an_atom_whose_last_record_has_no_value_is_not_written(log: Log) -> None
     rows = Rows()
     assert rebuild(log, rows, Embedder()).complete
     assert set(rows.atoms) == {"a2"}
+
+
+def test_what_was_forgotten_is_not_brought_back(log: Log) -> None:
+    """The flow was killed before it could take any of it out of the topic."""
+    request = sourced(
+        "r", seconds=9, type="forget", role=None, content=None,
+        request={"target": "event", "event_ids": ["e1"]},
+    )  # fmt: skip
+    said_twice = atom("a2", "tea", sources=["e1", "e2"], statements=(("e1",), ("e2",)))
+    log.atoms(atom("a1", "nurse", sources=["e1"]), said_twice, atom("a3", "dog", sources=["e2"]))
+    log.events(body("e1"), body("e2"))
+    rows = Rows()
+    known = Tombstones([tombstone_of(request)])
+    done = rebuild(log, rows, Embedder(), kept_out=known)
+    assert done.complete
+    assert set(rows.events) == {"e2"}
+    assert {name: one.source_event_ids for name, one in rows.atoms.items()} == {
+        "a2": ("e2",),
+        "a3": ("e2",),
+    }
+    assert (done.atoms_read.forgotten, done.events_read.forgotten) == (1, 1)
+
+
+def test_a_rejected_value_is_not_brought_back_as_active(log: Log) -> None:
+    request = sourced(
+        "r", type="reject", role=None, content=None, request={"target": "atom", "atom_ids": ["a1"]}
+    )
+    base = tombstone_of(request)
+    known = Tombstones([base.model_copy(update={"text_keys": value_keys(SCOPE, "a nurse")})])
+    log.atoms(atom("a1", "A NURSE."), atom("a2", "A dog."))
+    rows = Rows()
+    rebuild(log, rows, Embedder(), kept_out=known)
+    assert {name: one.status for name, one in rows.atoms.items()} == {
+        "a1": "rejected",
+        "a2": "active",
+    }
+
+
+@pytest.mark.parametrize("original_is_there", [True, False])
+def test_a_redriven_event_counts_as_the_record_it_was(log: Log, original_is_there: bool) -> None:
+    """Its date lay ahead of the log's: what counts is the log's time when it came first."""
+    letter = parse_dead_letter(given_up_record(body("e1", occurred_at="2126-03-01T00:00:00Z")))
+    if original_is_there:
+        log.events(letter.record.value or b"")
+    again = redriven_record(letter, "l1.dlq/0/0")
+    log.log.append([OutRecord(again.topic, again.key, again.value, again.headers)])
+    (event,) = log.history().events(Tally())
+    assert event.event.event_id == "e1"
+    if not original_is_there:
+        assert event.position == letter.record.position
+        assert event.occurred_at == at(7)
+
+
+def given_up_record(event: dict[str, object]) -> LogRecord:
+    """Give the dead letter of an event that the index gave up."""
+    place = Position("sediment.l0.events", 0, 41)
+    stamp = int(at(7).timestamp() * 1000)
+    decoded = decode(LogRecord(place, stamp, SCOPE.encode(), orjson.dumps(event)), FIELDS)
+    assert isinstance(decoded, SourcedEvent)
+    failed = Failed(decoded, "timeout", "RequestTimedOut", "no answer", 4, at(8), at(9))
+    letter = outputs.failed_event(failed, outputs.Topics("sediment"))[0]
+    return LogRecord(Position(letter.topic, 0, 0), 0, letter.key, letter.value, letter.headers)
 
 
 def test_of_repeated_events_the_first_is_indexed_and_only_messages_with_text(log: Log) -> None:

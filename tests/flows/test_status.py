@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from connectors.kafka.deadletter import dead_letter
 from flows.upkeep.status import (
+    StageFigures,
     dead_letter_counts,
     outcome_rates,
     partition_lags,
@@ -75,13 +76,16 @@ def test_stages_of_a_metrics_page() -> None:
     pending = Gauge("sediment_stage_pending", "", ["stage"], registry=registry)
     in_flight = Gauge("sediment_stage_in_flight", "", ["stage"], registry=registry)
     retries = Counter("sediment_stage_retries", "", ["stage", "reason"], registry=registry)
+    waiting = Gauge("sediment_stage_retries_waiting", "", ["stage"], registry=registry)
+    oldest = Gauge("sediment_stage_oldest_pending_seconds", "", ["stage"], registry=registry)
     pending.labels("extract").set(12)
     pending.labels("index").set(1)
     in_flight.labels("extract").set(3)
     retries.labels("extract", "timeout").inc(2)
     retries.labels("extract", "rate_limited").inc(5)
-    figures = stage_figures(generate_latest(registry).decode())
-    assert [(one.stage, one.pending, one.in_flight, one.retries) for one in figures] == [
-        ("extract", 12, 3, 7),
-        ("index", 1, 0, 0),
+    waiting.labels("extract").set(4)
+    oldest.labels("extract").set(61.5)
+    assert stage_figures(generate_latest(registry).decode()) == [
+        StageFigures("extract", 12, 3, 7, 4, 61.5),
+        StageFigures("index", 1, 0, 0, 0, 0.0),
     ]

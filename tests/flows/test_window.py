@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,19 @@ from bytewax.testing import TestingSink, TestingSource, run_main
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.window import ScopeWindows, Skipped, WindowPolicy, WindowSnapshot, window
-from stores.records import SourcedEvent, Window
+from flows.forget.request import is_request, without_forgotten
+from flows.window import (
+    Ended,
+    Forgotten,
+    Requested,
+    ScopeWindows,
+    Skipped,
+    WindowPolicy,
+    WindowSnapshot,
+    window,
+)
+from stores.records import Redriven, SourcedEvent, Window
+from stores.tombstones import Tombstones, tombstone_of
 from tests.rig.events import START, sourced
 
 GAP = WindowPolicy().gap.total_seconds()
@@ -34,9 +46,10 @@ def _cut(
     return [_shown(one) for one in ended]
 
 
-def _shown(one: Window | Skipped) -> tuple[str, str, list[str]]:
-    if isinstance(one, Skipped):
-        return one.event.event.session_id, f"skipped: {one.reason}", [one.event.event.event_id]
+def _shown(one: Ended) -> tuple[str, str, list[str]]:
+    if not isinstance(one, Window):
+        why = f"skipped: {one.reason}" if isinstance(one, Skipped) else type(one).__name__.lower()
+        return one.event.event.session_id, why, [one.event.event.event_id]
     return one.session_id, one.closed_by, [e.event.event_id for e in one.events]
 
 
@@ -91,9 +104,129 @@ def test_a_session_end_without_a_window_is_skipped_with_a_reason(late: float) ->
     assert _cut(events, end=False)[-1] == ("s1", "skipped: session_end", ["end"])
 
 
-def test_a_forget_request_ends_visibly() -> None:
-    forget = sourced("f", type="forget", role=None, content=None)
-    assert _cut([forget]) == [("s1", "skipped: forget_unhandled", ["f"])]
+# --- what was forgotten ------------------------------------------------------------------------
+
+
+def _asks(target: str, seconds: float = 35, offset: int = 99, **request: Any) -> SourcedEvent:
+    return sourced(
+        "f", seconds=seconds, offset=offset, type="forget", role=None, content=None,
+        request={"target": target, **request},
+    )  # fmt: skip
+
+
+def _run(events: Sequence[SourcedEvent], kept_out: Tombstones) -> list[Ended]:
+    """Read events as a flow does: a request is known before the windows see it."""
+    windows = ScopeWindows(WindowPolicy(user_turns=3), kept_out=kept_out)
+    ended: list[Ended] = []
+    for event in events:
+        if is_request(event):
+            kept_out.add(tombstone_of(event))
+        ended.extend(windows.on_event(event))
+    return [*ended, *windows.close_all("end_of_input")]
+
+
+def _left(ended: Sequence[Ended], kept_out: Tombstones) -> list[Window]:
+    """Give the windows as the extract stage sees them."""
+    windows = [without_forgotten(one, kept_out) for one in ended if isinstance(one, Window)]
+    return [one for one in windows if one.events]
+
+
+def test_a_request_takes_events_out_of_open_windows_and_goes_on_behind_them() -> None:
+    events = [*_turns(4), _asks("event", event_ids=["s1-2"])]
+    assert list(map(_shown, _run(events, Tombstones()))) == [
+        ("s1", "forgotten", ["s1-2"]),
+        ("s1", "requested", ["f"]),
+        ("s1", "end_of_input", ["s1-0", "s1-1", "s1-3"]),
+    ]
+
+
+def test_what_comes_late_is_dated_before_the_request_and_ends_at_once() -> None:
+    late = [sourced("late", seconds=34, offset=3), sourced("new", seconds=36, offset=4)]
+    events = [*_turns(1), _asks("session", offset=2), *late]
+    assert list(map(_shown, _run(events, Tombstones()))) == [
+        ("s1", "forgotten", ["s1-0"]),
+        ("s1", "requested", ["f"]),
+        ("s1", "forgotten", ["late"]),
+        ("s1", "turns", ["new"]),  # the third turn, as it would have been
+    ]
+
+
+def test_a_session_that_was_forgotten_as_a_whole_makes_no_window() -> None:
+    known = Tombstones([tombstone_of(_asks("session"))])
+    assert {_shown(one)[1] for one in _run(_turns(4), known)} == {"forgotten"}
+
+
+def test_a_repeated_request_changes_nothing() -> None:
+    events = [*_turns(2), _asks("event", event_ids=["s1-0"])]
+    assert _run([*events, events[-1]], Tombstones()) == _run(events, Tombstones())
+
+
+def test_a_request_that_had_failed_comes_again() -> None:
+    again = replace(_asks("user"), redriven=Redriven("l1.dlq/0/3", "reconcile"))
+    assert list(map(_shown, _run([*_turns(1), _asks("user"), again], Tombstones()))) == [
+        ("s1", "forgotten", ["s1-0"]),
+        ("s1", "requested", ["f"]),
+        ("s1", "requested", ["f"]),
+    ]
+    index = replace(again, redriven=Redriven("l0.dlq/0/3", "index"))
+    assert _run([index], Tombstones()) == []
+
+
+def test_a_redriven_window_comes_without_what_was_forgotten() -> None:
+    events = [
+        replace(one, redriven=Redriven(f"l1.dlq/0/{n}", "extract", "w1", 3, n))
+        for n, one in enumerate(_turns(3))
+    ]
+    known = Tombstones([tombstone_of(_asks("event", event_ids=["s1-1"]))])
+    assert list(map(_shown, _run(events, known))) == [
+        ("s1", "forgotten", ["s1-1"]),
+        ("s1", "redrive", ["s1-0", "s1-2"]),
+    ]
+
+
+def test_a_background_holds_nothing_that_was_forgotten() -> None:
+    asks = _asks("event", event_ids=["s1-1"])
+    *_, last = _run([*_turns(5), asks, *_turns(8)[5:]], Tombstones())
+    assert isinstance(last, Window)
+    assert [one.event.event_id for one in last.background] == ["s1-0", "s1-2", "s1-3", "s1-4"]
+
+
+_SESSIONS = st.sampled_from(["s1", "s2"])
+_TURN = st.tuples(_SESSIONS, st.sampled_from(["user", "assistant"]), st.sampled_from([1, 30, 700]))
+
+
+@given(st.lists(_TURN, min_size=1, max_size=24), st.data())
+def test_windows_are_cut_where_they_were_whatever_is_forgotten(
+    turns: list[tuple[str, str, int]], data: st.DataObject
+) -> None:
+    """Live with a request, and again from the beginning with its tombstone known: the same."""
+    seconds = 0
+    events = []
+    for number, (session, role, step) in enumerate(turns):
+        seconds += step
+        fields = {"session_id": session, "role": role}
+        events.append(sourced(f"e{number}", seconds=seconds, offset=number, **fields))
+    target = data.draw(st.sampled_from(["session", "event", "user"]))
+    about = {"event_ids": [data.draw(st.sampled_from(events)).event.event_id]}
+    place = data.draw(st.integers(0, len(events)))
+    before = events[place - 1].occurred_at.timestamp() - START.timestamp() if place else 0
+    request = _asks(target, before, place, **(about if target == "event" else {}))
+    log = [*events[:place], request, *events[place:]]
+
+    live = Tombstones()
+    ended = _run(log, live)
+    replayed = _run(log, live.copy())
+    assert _left(replayed, live) == _left(ended, live)
+    uncovered = [e for e in events if not live.covers_event(e)]
+    told = [e for one in _left(ended, live) for e in one.events]
+    assert sorted(e.event.event_id for e in told) == sorted(e.event.event_id for e in uncovered)
+    untouched = _run(events, Tombstones())
+    assert {one.window_id for one in _left(replayed, live)} <= {
+        one.window_id for one in untouched if isinstance(one, Window)
+    }
+    gone = [one for one in replayed if isinstance(one, Forgotten)]
+    assert len(gone) + len(uncovered) == len(events)
+    assert sum(isinstance(one, Requested) for one in replayed) == 1
 
 
 def test_a_window_closes_before_it_grows_over_its_cap() -> None:
@@ -221,7 +354,7 @@ class _TurnedClock:
 
 def _flow(
     source: TestingSource[Any],
-    out: list[tuple[str, Window | Skipped]],
+    out: list[tuple[str, Ended]],
     *,
     clock: _TurnedClock | None = None,
     live: bool = False,
@@ -245,7 +378,7 @@ def test_end_of_input_closes_and_a_graceful_stop_does_not(tmp_path: Path) -> Non
     init_db_dir(tmp_path, 1)
     recovery = RecoveryConfig(tmp_path)
     events = _turns(4)
-    out: list[tuple[str, Window | Skipped]] = []
+    out: list[tuple[str, Ended]] = []
     source = TestingSource([*events[:2], TestingSource.EOF(), *events[2:]])
     run_main(_flow(source, out, stopping=True), recovery_config=recovery)
     assert out == []
@@ -257,7 +390,7 @@ def test_end_of_input_closes_and_a_graceful_stop_does_not(tmp_path: Path) -> Non
 
 def test_a_live_flow_closes_what_waits_longer_than_the_gap() -> None:
     """The clock jumps past the gap between two looks, so the notification is due at once."""
-    out: list[tuple[str, Window | Skipped]] = []
+    out: list[tuple[str, Ended]] = []
     events: list[Any] = [*_turns(2), TestingSource.EOF()]
     clock = _TurnedClock(timedelta(seconds=GAP + 1))
     run_main(_flow(TestingSource(events), out, clock=clock, live=True))

@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 
+from tests.rig import reconcile_script
+
 __all__ = ["SCRIPTED_MODEL", "answer", "shown_lines"]
 
 SCRIPTED_MODEL = "scripted"
@@ -26,15 +28,21 @@ _MAX_CHARS = 300
 def answer(request_body: dict[str, Any]) -> str:
     """Answer a chat request whose prompt shows a conversation, in the extraction schema.
 
+    One that asks about known and new memories instead is answered in that of reconcile.
+
     Raises ``ValueError`` when the request shows none: then it is not an extraction.
     """
+    if "<notes>\n" in request_body["messages"][-1]["content"]:
+        return '{"memories": []}'  # asked to split memories: it cannot, so they stay as they are
+    if reconcile_script.is_asked(request_body):
+        return reconcile_script.answer(request_body)
     memories: list[dict[str, Any]] = []
     for ordinal, role, _, text in shown_lines(request_body):
         found = _FACT.match(text)
         slot, said = (found[1], found[2]) if found else (None, text)
         sentence = _SENTENCE.match(said)
         content = " ".join((sentence[0] if sentence else said).split())[:_MAX_CHARS]
-        if role == "user" and content:
+        if role.split(" ")[0] == "user" and content:
             memories.append(
                 {
                     "text": content,
@@ -44,19 +52,23 @@ def answer(request_body: dict[str, Any]) -> str:
                     "slot": slot,
                     "activity_start": None,
                     "activity_end": None,
+                    "valid_until": None,
                 }
             )
-    return orjson.dumps({"memories": memories[:_MAX_MEMORIES]}).decode()
+    return orjson.dumps({"memories": memories[:_MAX_MEMORIES], "scenes": []}).decode()
 
 
-def shown_lines(request_body: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Read (id, role, time, text) of every conversation line that a chat request shows."""
+def shown_lines(request_body: dict[str, Any]) -> list[tuple[str, str, str | None, str]]:
+    """Read (id, speaker, time, text) of every conversation line that a chat request shows.
+
+    The time is ``None`` soon after the line above.
+    """
     asked = request_body["messages"][-1]["content"]
     fence = _FENCE.search(asked)
     if fence is None:
         message = "the request shows no conversation"
         raise ValueError(message)
-    lines: list[tuple[str, str, str, str]] = []
+    lines: list[tuple[str, str, str | None, str]] = []
     for line in fence[1].split("\n"):
         ordinal, role, time, text = orjson.loads(line)
         lines.append((ordinal, role, time, text))

@@ -192,3 +192,42 @@ def test_redis_holds_it_under_the_prefix_for_ever(redis_server: RedisServer) -> 
     with pytest.raises(StoreMismatch, match="h2"):
         journal.get("h2")
     journal.close()
+
+
+def test_what_an_answer_is_about_takes_it_along(reopen: Callable[[], Answers]) -> None:
+    journal = reopen()
+    journal.put("h1", "extract/1", ANSWER, ("scope", "e1", "e2"))
+    journal.put("h2", "extract/1", ANSWER, ("scope", "e3"))
+    journal.put("h3", "extract/1", ANSWER)
+    assert journal.hashes_about(["e2", "e3", "nothing"]) == ["h1", "h2"]
+    assert journal.forget(["e2", "nothing"]) == 1
+    assert [name for name in ("h1", "h2", "h3") if journal.get(name)] == ["h2", "h3"]
+    assert journal.forget(["e2"]) == 0
+    assert journal.forget([]) == 0
+    journal.put("h1", "extract/1", replace(ANSWER, text="asked again"), ("scope", "e2"))
+    assert reopen().forget(["scope"]) == 2
+    assert journal.get("h3") is not None
+
+
+def test_a_thousand_keys_are_forgotten_at_once(reopen: Callable[[], Answers]) -> None:
+    journal = reopen()
+    for number in range(1200):
+        journal.put(f"h{number}", "extract/1", ANSWER, (f"e{number}",))
+    assert journal.forget([f"e{number}" for number in range(1, 1200)]) == 1199
+    assert journal.get("h0") is not None
+
+
+def test_a_forgotten_answer_is_not_left_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "answers.sqlite"
+    journal = SqliteAnswers(path)
+    journal.put("h1", "extract/1", replace(ANSWER, text="Zanzibarine" * 500), ("e1",))
+    journal.put("h2", "extract/1", replace(ANSWER, text="Quillonette" * 500), ("e2",))
+
+    def holds(word: bytes) -> bool:
+        return any(word in one.read_bytes() for one in tmp_path.iterdir())
+
+    assert holds(b"Zanzibarine")
+    journal.forget(["e1"])
+    assert not holds(b"Zanzibarine")
+    assert holds(b"Quillonette")
+    journal.close()

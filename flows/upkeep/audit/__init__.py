@@ -11,6 +11,8 @@ What can become of a record of the events topic:
 extracted, empty   its window ended well, with or without memories
 skipped            its window, or it alone, ended without being looked at, for a reason
 dead_lettered      it was refused at the edge, or its window was given up, for a reason
+forgotten          a forget request covers it, whatever it ended as before
+applied            a forget or reject request that was carried out
 duplicate          an earlier record has its id: that one is the event
 redriven           a dead letter that came again: its event ends where it stands first
 open               no outcome; by the rules of windows its window is open
@@ -24,7 +26,9 @@ Every record is in exactly one of them. All but the last two are *explained*. Th
 written twice is what at-least-once means; it is counted and no fault. Attempts and pipeline
 version may differ between the two, because they tell of the run and not of the end. An outcome
 that was written again with another content is no fault where its dead letter was redriven: the
-newest counts. A dead letter that was dropped ends as skipped.
+newest counts. A dead letter that was dropped ends as skipped. In a scope of which something was
+forgotten or rejected the newest counts too: windows that lost an event, or its background, may end
+otherwise when they run again.
 
 **When is an event lost?** An outcome that is not there may come later, so its absence proves
 nothing by itself. What proves it is order. Windows of a scope leave the window step in the
@@ -37,7 +41,8 @@ order in which they are closed, and extraction and reconciling are queues in tha
    of V's last event has its outcome in the log, or was lost.
 
 An outcome of the extract stage proves nothing about windows before it, which may be at reconcile,
-nor does one that was skipped, which never queued. Windows that may be open prove nothing and are
+nor does one that was skipped or forgotten, which never queued. A request does: it waits in both
+queues like a window, so its outcome is proof as V's is, and its absence loss. Windows that may be open prove nothing and are
 never lost: a window of one session may be older than ended windows of another. Where real windows
 are shorter than the rules say (``idle``, ``end_of_input``), their outcomes count and not the
 rules. A record that was refused at the edge ends when it is read: it is lost when a later record

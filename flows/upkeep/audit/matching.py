@@ -26,6 +26,7 @@ from flows.upkeep.audit.report import (
 )
 from flows.window import WindowPolicy
 from stores.records import LogRecord, Outcome, Position, Redriven, SourcedEvent
+from stores.tombstones import Tombstones
 
 __all__ = ["Audit"]
 
@@ -83,6 +84,7 @@ class Audit:
     :arg selected: which records are counted and reported, by position and the log's time in
         milliseconds. All of them must be fed all the same.
     :arg in_scope: look at these scopes only; records that are not events are then left out.
+    :arg kept_out: what was forgotten: such an event is ``forgotten``, whatever its outcome says.
     :arg on_end: called with every record's end, those that can only be judged at the end last.
     """
 
@@ -95,8 +97,10 @@ class Audit:
         settled_before_ms: int,
         selected: Callable[[Position, int], bool] = lambda position, timestamp_ms: True,
         in_scope: Callable[[str], bool] | None = None,
+        kept_out: Tombstones | None = None,
         on_end: Callable[[EventEnd], None] | None = None,
     ) -> None:
+        self._kept_out = Tombstones() if kept_out is None else kept_out
         self._scope_fields = scope_fields
         self._policy = policy
         self._settled_before_ms = settled_before_ms
@@ -106,6 +110,7 @@ class Audit:
         self._outcomes: dict[str, _OutcomeRead] = {}
         self._by_event: dict[bytes, _OutcomeRead] = {}
         self._dropped: dict[bytes, _OutcomeRead] = {}
+        self._forgotten: dict[bytes, _OutcomeRead] = {}
         self._dropped_refusals: dict[tuple[int, int], _OutcomeRead] = {}
         self._refusals: dict[str, _OutcomeRead] = {}
         self._not_indexed: dict[str, str] = {}
@@ -165,7 +170,10 @@ class Audit:
             self._refusals[outcome.outcome_id] = read
         if dropped and not outcome.event_ids:
             self._dropped_refusals[read.partition, read.first] = read
-        self._assign(outcome, read, known, self._dropped if dropped else self._by_event)
+        table = self._dropped if dropped else self._by_event
+        if outcome.result == "forgotten":  # beside what the event's window had ended as
+            table = self._forgotten
+        self._assign(outcome, read, known, table)
 
     def _assign(
         self,
@@ -255,7 +263,11 @@ class Audit:
         order.lies_in(position.partition)
         # An event today, another version of the pipeline may have refused it.
         refusal = self._refusal(position)
-        read = self._matched(_record_key(scope, event.event_id, position.offset))
+        key = _record_key(scope, event.event_id, position.offset)
+        forgotten = self._forgotten.pop(key, None)
+        read = self._matched(key)
+        if self._is_forgotten(sourced, forgotten, order):
+            return
         if refusal is not None and (read is None or read.stage == "decode"):
             self._tell_outcome(read or refusal, sourced.record, sourced)
             return
@@ -277,6 +289,30 @@ class Audit:
             self._tell(_end_of(sourced, "not_read"))
         else:
             order.without_outcome(sourced)
+
+    def _is_forgotten(
+        self, sourced: SourcedEvent, read: _OutcomeRead | None, order: ScopeOrder
+    ) -> bool:
+        """Tell the end of an event that a request covers.
+
+        It is lost no more: whatever its window ended as, or if it waits in none. Where it is
+        a repeated record, or the tombstone is still to be written, its own outcome says it.
+        """
+        if read is not None:
+            read.matched += 1
+        elif not self._kept_out.covers_event(sourced):
+            return False
+        identity = _event_key(sourced.scope, sourced.event.event_id)
+        if read is None and identity in self._seen:
+            return False  # a repeated record of it
+        order.ids += identity not in self._seen
+        self._seen.add(identity)
+        order.forgotten(sourced)
+        if read is not None:
+            self._tell_outcome(read, sourced.record, sourced)
+        else:
+            self._tell(_end_of(sourced, "forgotten"))
+        return True
 
     def _matched(self, key: bytes) -> _OutcomeRead | None:
         """Find the outcome of a record; its drop, where that came after it was given up."""
@@ -323,7 +359,7 @@ class Audit:
         )
         if read.conflict:
             self._tell(end.faulty("conflicting", read.conflict))
-        elif read.changed:  # whether it was redriven is known when all events are read
+        elif read.changed and not self._kept_out.concerns(end.scope):  # whether it was redriven is known when all events are read
             self._unjudged.append((read, end))
         else:
             self._tell(end)

@@ -28,6 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from flows.forget.request import is_request
 from flows.window import ScopeWindows, WindowPolicy, estimate_tokens
 from stores.records import Position, SourcedEvent, Window
 
@@ -95,11 +96,18 @@ class ScopeOrder:
         """Take an event that has an outcome."""
         event, offset = sourced.event, sourced.position.offset
         self._advance(sourced)
-        if event.type == "forget":  # it joins no window and closes none of its session
+        if is_request(sourced):  # it joins no window and closes none of its session
             return
         self._close(event.session_id, offset)
         if self._likely is not None:
             self._mark(self._likely.close_all("idle", [event.session_id]))
+
+    def forgotten(self, sourced: SourcedEvent) -> None:
+        """Take an event that was forgotten: it moves the clock and proves nothing else.
+
+        It may have ended in its session's open window, so it closes none.
+        """
+        self._advance(sourced)
 
     def without_outcome(self, sourced: SourcedEvent) -> Unended:
         """Take an event that has none."""
@@ -113,7 +121,7 @@ class ScopeOrder:
             sourced.occurred_at,
         )
         self.unended[sourced.position] = one
-        if event.type == "forget":  # it would have ended when it was read
+        if is_request(sourced):  # it waits behind the windows that were closed before it
             one.closed_by, one.likely_open = offset, False
             return one
         self._join(sourced, one)

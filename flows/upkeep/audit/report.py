@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import Literal, get_args
 
 from stores.records import Position
 
@@ -34,10 +34,7 @@ EndResult = Literal[
     "unexplained",
     "conflicting",
 ]
-END_RESULTS: tuple[EndResult, ...] = (
-    "extracted", "empty", "skipped", "dead_lettered", "forgotten", "applied", "duplicate", "redriven", "open", "pending",
-    "not_read", "unexplained", "conflicting",
-)  # fmt: skip
+END_RESULTS: tuple[EndResult, ...] = get_args(EndResult)
 
 End = tuple[EndResult, str]
 """A result and the reason of it, empty where the result says all."""

@@ -25,6 +25,7 @@ from stores.records import MAX_EVENT_BYTES, L0Event, OutRecord
 from tests.connectors.query.fakes import (
     SCOPE,
     FakeAtoms,
+    FakeClock,
     FakeEmbedder,
     FakeEvents,
     FakeSearcher,
@@ -65,7 +66,7 @@ def serve(
     world: World, keys: KeyRing | None, *, request_timeout_s: float = 30.0
 ) -> Iterator[httpx.Client]:
     settings = Settings(host="127.0.0.1", port=0)
-    recall = Recall.of(settings, world.searcher, FakeEmbedder())
+    recall = Recall.of(settings, world.searcher, FakeEmbedder(), FakeClock())
     app = create_app(
         recall=recall,
         append=world.append,

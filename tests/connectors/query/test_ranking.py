@@ -241,6 +241,7 @@ def test_two_hits_side_by_side_strengthen_each_other() -> None:
         [*pair, alone],
     )
     assert [one.id for one in ranked] == ["a", "b", "c"]
+    assert ranked[0].score == pytest.approx(1.0)  # the best one's place among the layers stays
 
 
 # --- diversity ---------------------------------------------------------------------------------

@@ -1,44 +1,32 @@
-"""Windows: which stretch of a session one extraction call sees.
-
-Pure logic first (:class:`ScopeWindows`: no I/O, no Bytewax, event time only), then the short
-function that wires it into a dataflow.
-
-A session's window closes
-
-- ``turns``: with the N-th user message in it (5; optionally 1, 2, 4 for a new session),
-- ``gap``: when event time moves more than 600 s past it, in its own session or in another one
-  of the scope,
-- ``session_end``: at that event, which belongs to the window,
-- ``size``: before it would grow over its token cap,
-- ``idle``: live only, when nothing has come for the gap in processing time,
-- ``end_of_input``: when a finite log ends.
-
-Only the last two depend on when the flow ran, so a replay cuts the same windows as live
-processing did wherever events came in order. A window that was given up and is redriven does
-not close anew: it is put together again from its events, under its old id, beside the
-session's open window (``redrive``). A late event joins the session's open window or
-opens one; nothing is dropped for lateness. A repeated event id is dropped and counted.
-"""
+"""The windows of one scope. Pure: no I/O, no Bytewax, event time only."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import get_args
 
-import bytewax.operators as op
-from bytewax.dataflow import Stream
-from bytewax.operators import KeyedStream, StatefulBatchLogic
-
 from connectors.metrics import DUPLICATES, WINDOW_EVENTS
 from flows.dedup import RecentIds
+from flows.forget.request import is_request
 from stores.ids import content_id
-from stores.protocols import Clock
+from stores.protocols import KeptOut
 from stores.records import ClosedBy, Redriven, SourcedEvent, Window
+from stores.tombstones import NothingKeptOut
 
-__all__ = ["ScopeWindows", "Skipped", "WindowPolicy", "WindowSnapshot", "estimate_tokens", "window"]
+__all__ = [
+    "Ended",
+    "Forgotten",
+    "Requested",
+    "ScopeWindows",
+    "Skipped",
+    "WindowPolicy",
+    "WindowSnapshot",
+    "estimate_tokens",
+    "is_new",
+]
 
 _WARMUP = (1, 2, 4)
 _OBSERVED = {why: WINDOW_EVENTS.labels(why) for why in get_args(ClosedBy)}
@@ -79,6 +67,24 @@ class Skipped:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """An event that a forget request covers: it ends here."""
+
+    event: SourcedEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """A forget or reject request: it goes on behind every window that was closed before it."""
+
+    event: SourcedEvent
+
+
+Ended = Window | Skipped | Forgotten | Requested
+"""What the window stage hands on."""
+
+
 def estimate_tokens(text: str) -> int:
     """Estimate tokens from UTF-8 bytes, on the high side: a tokenizer is too slow per event.
 
@@ -92,17 +98,22 @@ def estimate_tokens(text: str) -> int:
 class _Session:
     """One session: its open window's events (none when closed) and what came before it.
 
+    ``first_id`` and ``last_id`` name the window, also where those events were forgotten. ``None``
+    keeps the place of a forgotten message: a background is as long as it would have been.
+
     ``idle_since`` is the scope's event-time clock at the session's last event: for a session
     whose events come late it runs ahead of their dates, so that they still form one window.
     """
 
-    events: list[SourcedEvent]
-    background: list[SourcedEvent]
+    events: list[SourcedEvent | None]
+    background: list[SourcedEvent | None]
     windows_closed: int
     user_turns: int
     tokens: int
     last_at: datetime
     idle_since: datetime
+    first_id: str = ""
+    last_id: str = ""
 
     def copy(self) -> _Session:
         return replace(self, events=list(self.events), background=list(self.background))
@@ -122,9 +133,15 @@ class WindowSnapshot:
 class ScopeWindows:
     """The windows of one scope. Feed events in log order; each call gives what it ended."""
 
-    def __init__(self, policy: WindowPolicy, resume: WindowSnapshot | None = None) -> None:
-        """Start anew or from a snapshot."""
+    def __init__(
+        self,
+        policy: WindowPolicy,
+        resume: WindowSnapshot | None = None,
+        kept_out: KeptOut | None = None,
+    ) -> None:
+        """Start anew or from a snapshot; ``kept_out`` knows a request before it comes here."""
         self._policy = policy
+        self._kept_out = NothingKeptOut() if kept_out is None else kept_out
         self._open: dict[str, _Session] = {}
         self._closed: dict[str, _Session] = {}  # in the order of their last closing
         self._seen = RecentIds(policy.dedup_ids, resume.seen if resume else b"")
@@ -148,22 +165,24 @@ class ScopeWindows:
         """Tell whether a session has an open window."""
         return session_id in self._open
 
-    def on_event(self, sourced: SourcedEvent) -> list[Window | Skipped]:
+    def on_event(self, sourced: SourcedEvent) -> list[Ended]:
         """Take the scope's next event. A repeated one changes nothing."""
         redriven = sourced.redriven
-        if redriven is not None and not _is_new(redriven):
-            return self._on_redriven(sourced, redriven)
         event = sourced.event
+        if redriven is not None and not is_new(redriven):
+            if is_request(sourced):  # it had failed: the index alone, or all behind the windows
+                return [Requested(sourced)] if redriven.stage != "index" else []
+            return self._on_redriven(sourced, redriven)
         if not self._seen.add(event.event_id):
             DUPLICATES.inc()
             return []
         now = max(self._clock, sourced.occurred_at) if self._clock else sourced.occurred_at
         self._clock = now
-        ended: list[Window | Skipped] = []
+        ended: list[Ended] = []
         if self._idle_floor is not None and now - self._idle_floor > self._policy.gap:
             ended.extend(self._close_idle(now, but=event.session_id))
-        if event.type == "forget":
-            return [*ended, Skipped(sourced, "forget_unhandled")]
+        if is_request(sourced):
+            return [*ended, *self._take_out(), Requested(sourced)]
         tokens = estimate_tokens(event.text())
         ended.extend(self._close_before(sourced, tokens))
         if event.type == "session_end" and not self.is_open(event.session_id):
@@ -174,7 +193,9 @@ class ScopeWindows:
     def close_all(self, why: ClosedBy, names: Iterable[str] | None = None) -> list[Window]:
         """Close the open windows of ``names``, or all: input ended, or nothing came for long."""
         wanted = self.open_sessions if names is None else names
-        return [self._close(name, why) for name in wanted if name in self._open]
+        return [
+            closed for name in wanted if name in self._open for closed in self._close(name, why)
+        ]
 
     def snapshot(self) -> WindowSnapshot:
         """Copy the state."""
@@ -186,7 +207,23 @@ class ScopeWindows:
             tuple((name, tuple(events.items())) for name, events in self._redriven.items()),
         )
 
-    def _on_redriven(self, sourced: SourcedEvent, redriven: Redriven) -> list[Window | Skipped]:
+    def _take_out(self) -> list[Ended]:
+        """Take what is kept out from open windows and backgrounds; each event ends once."""
+        ended: list[Ended] = []
+        for session in (*self._open.values(), *self._closed.values()):
+            events, session.events = session.events, self._without(session.events)
+            session.background = self._without(session.background)
+            ended.extend(
+                Forgotten(was)
+                for was, left in zip(events, session.events, strict=True)
+                if was is not None and left is None
+            )
+        return ended
+
+    def _without(self, events: Iterable[SourcedEvent | None]) -> list[SourcedEvent | None]:
+        return [None if one is None or self._kept_out.covers_event(one) else one for one in events]
+
+    def _on_redriven(self, sourced: SourcedEvent, redriven: Redriven) -> list[Ended]:
         """Collect an event of a window that was given up; give the window once it is whole.
 
         It passes by the remembered ids, the scope's clock and every open window. An event that
@@ -203,16 +240,20 @@ class ScopeWindows:
             return []
         del self._redriven[window_id]
         _OBSERVED["redrive"].observe(len(events))
-        return [
-            Window(
+        in_order = [events[place] for place in sorted(events)]
+        left = tuple(one for one in in_order if not self._kept_out.covers_event(one))
+        ended: list[Ended] = [Forgotten(one) for one in in_order if one not in left]
+        if left:
+            whole = Window(
                 window_id=window_id,
                 scope=sourced.scope,
                 session_id=sourced.event.session_id,
-                events=tuple(events[place] for place in sorted(events)),
+                events=left,
                 background=(),
                 closed_by="redrive",
             )
-        ]
+            ended.append(whole)
+        return ended
 
     def _give_up_oldest_redriven(self) -> None:
         """Drop a window that is not whole: its dead letters stand, to be redriven again."""
@@ -231,12 +272,12 @@ class ScopeWindows:
         if session is None:
             return []
         if sourced.occurred_at - session.last_at > self._policy.gap:
-            return [self._close(name, "gap")]
+            return self._close(name, "gap")
         if session.tokens + tokens > self._policy.max_tokens:
-            return [self._close(name, "size")]
+            return self._close(name, "size")
         return []
 
-    def _append(self, sourced: SourcedEvent, tokens: int, now: datetime) -> list[Window]:
+    def _append(self, sourced: SourcedEvent, tokens: int, now: datetime) -> list[Ended]:
         name = sourced.event.session_id
         session = self._open.get(name)
         if session is None:
@@ -249,15 +290,23 @@ class ScopeWindows:
                 self._idle_floor = now
         session.last_at = max(session.last_at, sourced.occurred_at)
         session.idle_since = now
-        session.events.append(sourced)
+        session.first_id = session.first_id or sourced.event.event_id
+        session.last_id = sourced.event.event_id
         session.tokens += tokens
+        ended: list[Ended] = []
+        if self._kept_out.covers_event(sourced):
+            ended.append(Forgotten(sourced))
+            if sourced.event.type == "message":
+                session.events.append(None)
+        else:
+            session.events.append(sourced)
         if sourced.event.type == "session_end":
-            return [self._close(name, "session_end")]
+            return [*ended, *self._close(name, "session_end")]
         if sourced.event.role == "user":
             session.user_turns += 1
             if session.user_turns >= self._turns_wanted(session):
-                return [self._close(name, "turns")]
-        return []
+                ended.extend(self._close(name, "turns"))
+        return ended
 
     def _turns_wanted(self, session: _Session) -> int:
         if self._policy.warmup and session.windows_closed < len(_WARMUP):
@@ -266,9 +315,10 @@ class ScopeWindows:
 
     def _close_idle(self, now: datetime, but: str) -> list[Window]:
         ended = [
-            self._close(name, "gap")
+            closed
             for name, session in list(self._open.items())
             if name != but and now - session.idle_since > self._policy.gap
+            for closed in self._close(name, "gap")
         ]
         self._idle_floor = self._oldest_idle()
         return ended
@@ -276,112 +326,41 @@ class ScopeWindows:
     def _oldest_idle(self) -> datetime | None:
         return min((session.idle_since for session in self._open.values()), default=None)
 
-    def _close(self, name: str, why: ClosedBy) -> Window:
+    def _close(self, name: str, why: ClosedBy) -> list[Window]:
+        """Close a session's window and give it; none when all of it was forgotten."""
         session = self._open.pop(name)
-        events = tuple(session.events)
-        first, last = events[0], events[-1]
-        closed = Window(
-            window_id=content_id(
-                "window", first.scope, name, first.event.event_id, last.event.event_id
-            ),
-            scope=first.scope,
-            session_id=name,
-            events=events,
-            background=tuple(session.background),
-            closed_by=why,
-        )
+        events = tuple(one for one in session.events if one is not None)
+        closed = [
+            Window(
+                window_id=content_id(
+                    "window", first.scope, name, session.first_id, session.last_id
+                ),
+                scope=first.scope,
+                session_id=name,
+                events=events,
+                background=tuple(one for one in session.background if one is not None),
+                closed_by=why,
+            )
+            for first in events[:1]
+        ]
         if self._policy.background:
-            messages = [*session.background, *(e for e in events if e.event.type == "message")]
+            messages = session.background + [
+                one for one in session.events if one is None or one.event.type == "message"
+            ]
             session.background = messages[-self._policy.background :]
         session.events = []
+        session.first_id = session.last_id = ""
         session.user_turns = 0
         session.tokens = 0
         session.windows_closed += 1
         self._closed[name] = session
         if len(self._closed) > _CLOSED_SESSIONS_KEPT:
             del self._closed[next(iter(self._closed))]
-        _OBSERVED[why].observe(len(events))
+        if events:
+            _OBSERVED[why].observe(len(events))
         return closed
 
 
-def _is_new(redriven: Redriven) -> bool:
+def is_new(redriven: Redriven) -> bool:
     """Tell whether a dead letter that came again was no event before: then it is a new one."""
     return redriven.stage == "decode"
-
-
-# --- wiring ----------------------------------------------------------------------------------
-
-
-class _WindowLogic(StatefulBatchLogic[SourcedEvent, "Window | Skipped", WindowSnapshot]):
-    def __init__(
-        self,
-        policy: WindowPolicy,
-        clock: Clock,
-        live: bool,
-        stopping: Callable[[], bool],
-        resume: WindowSnapshot | None,
-    ) -> None:
-        self._windows = ScopeWindows(policy, resume)
-        self._gap = policy.gap
-        self._clock = clock
-        self._live = live
-        self._stopping = stopping
-        self._arrived = {name: clock.now() for name in self._windows.open_sessions} if live else {}
-
-    def on_batch(self, values: list[SourcedEvent]) -> tuple[Sequence[Window | Skipped], bool]:
-        ended: list[Window | Skipped] = []
-        for sourced in values:
-            ended.extend(self._windows.on_event(sourced))
-        if self._live:
-            now = self._clock.now()
-            self._arrived.update(
-                (sourced.event.session_id, now)
-                for sourced in values
-                if sourced.redriven is None or _is_new(sourced.redriven)
-            )
-        return ended, self.RETAIN
-
-    def on_notify(self) -> tuple[Sequence[Window | Skipped], bool]:
-        now = self._clock.now()
-        # Some of these have closed since in another way; close_all passes them over.
-        idle = [name for name, at in self._arrived.items() if now - at >= self._gap]
-        for name in idle:
-            del self._arrived[name]
-        return self._windows.close_all("idle", idle), self.RETAIN
-
-    def on_eof(self) -> tuple[Sequence[Window | Skipped], bool]:
-        # A graceful stop is not the end of the conversation: open windows stay open.
-        if self._stopping():
-            return [], self.RETAIN
-        return self._windows.close_all("end_of_input"), self.RETAIN
-
-    def notify_at(self) -> datetime | None:
-        return min(self._arrived.values()) + self._gap if self._arrived else None
-
-    def snapshot(self) -> WindowSnapshot:
-        return self._windows.snapshot()
-
-
-def window(
-    step_id: str,
-    up: Stream[SourcedEvent],
-    policy: WindowPolicy,
-    clock: Clock,
-    *,
-    live: bool,
-    stopping: Callable[[], bool],
-) -> KeyedStream[Window | Skipped]:
-    """Cut each scope's events into windows, keyed by scope, in the scope's order.
-
-    A crash repeats windows since the last snapshot, with the same ids.
-
-    :arg clock: processing time, for ``idle`` only.
-    :arg live: the log is followed; close windows that wait too long.
-    :arg stopping: true when the flow is asked to stop: end of input then closes nothing.
-    """
-    keyed = op.key_on(f"{step_id}_by_scope", up, lambda sourced: sourced.scope)
-
-    def build(resume: WindowSnapshot | None) -> _WindowLogic:
-        return _WindowLogic(policy, clock, live, stopping, resume)
-
-    return op.stateful_batch(step_id, keyed, build)

@@ -1,0 +1,170 @@
+"""In which language a text is, as far as a check on an answer may rely on it.
+
+Two questions, each answered only where it is clear: is the script another one, and where both
+are in Latin letters, is the language another one. A short text, a name, a term of the trade or a
+sentence in two languages is never called wrong.
+
+The language of Latin text is told by py3langid: its model comes with the package, it asks
+nobody, and the same text gives the same answer.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+__all__ = ["in_another_language"]
+
+_ENOUGH_LETTERS = 12
+_CJK_SCRIPTS = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL"})
+_KANA, _HANGUL = frozenset({"HIRAGANA", "KATAKANA"}), frozenset({"HANGUL"})
+_CJK_WEIGHT = 3  # one such letter says about as much as three of an alphabet
+_DOMINANT, _ABSENT = 0.5, 0.05
+_MIXED = ""
+
+_SPOKEN, _SURELY_SPOKEN = 0.6, 0.9
+"""Probability from which what the user said has one language, and surely has it."""
+_UNSURE = 20.0  # how much clearer the answer must be, where what was said is less so
+_SPOKEN_WORDS = 6  # different ones
+_DRIFTED, _OTHERWISE = 10.0, 50.0
+"""How many times likelier another language than the user's must be. A model that leaves the
+user's language falls into that of its instructions, English: there less is asked. Measured on 60
+memories in eight languages: right ones reach 1.3, with foreign names in them 24."""
+_WORD = re.compile(r"(?<![\w/\\.@:=-])[^\W\d_]+(?:['’-][^\W\d_]+)*(?![\w/\\@:=(-])")
+_NEAR = (
+    frozenset({"en", "pcm"}),
+    frozenset({"no", "nb", "nn", "da", "sv"}),
+    frozenset({"hr", "bs", "sr", "sl"}),
+    frozenset({"id", "ms", "jv"}),
+    frozenset({"es", "gl", "ca", "pt", "an", "oc"}),
+    frozenset({"cs", "sk"}),
+    frozenset({"nl", "af", "de", "lb"}),
+)
+
+
+def in_another_language(text: str, sources: Sequence[str], around: Sequence[str]) -> bool:
+    """Say whether a memory is clearly in another language than the user's words it comes from.
+
+    :arg sources: what the user said in the messages the memory names.
+    :arg around: all that the user said in the request; judges where the sources are too short
+        to tell ("OK").
+    """
+    said = _scripts(sources)
+    if sum(said.values()) < _ENOUGH_LETTERS:
+        sources = around
+        said = _scripts(around)
+    written = _scripts([text])
+    if sum(said.values()) < _ENOUGH_LETTERS or not written:
+        return False
+    spoken, answered = _dominant(_cjk_as_one(said)), _dominant(_cjk_as_one(written))
+    if spoken == answered == "LATIN":
+        in_two_scripts = said["LATIN"] < (1 - _ABSENT) * sum(said.values())
+        return not in_two_scripts and _in_another_latin(text, sources, around)
+    if spoken == answered == "CJK":
+        return _in_another_cjk(said, written)
+    said, written = _cjk_as_one(said), _cjk_as_one(written)
+    # Latin names and terms stand in texts of every language, so Latin letters alone prove nothing.
+    if spoken not in {_MIXED, "LATIN"} and not written[spoken]:
+        return True
+    return answered not in {_MIXED, "LATIN"} and said[answered] < _ABSENT * sum(said.values())
+
+
+# --- scripts ---------------------------------------------------------------------------------
+
+
+def _scripts(texts: Iterable[str]) -> Counter[str]:
+    """Weigh letters by script."""
+    weights: Counter[str] = Counter()
+    for text in texts:
+        for char in text:
+            if char.isascii():
+                if char.isalpha():
+                    weights["LATIN"] += 1
+            elif char.isalpha():
+                script = unicodedata.name(char, "UNKNOWN").split(" ", 1)[0].split("-")[0]
+                weights[script] += _CJK_WEIGHT if script in _CJK_SCRIPTS else 1
+    return weights
+
+
+def _cjk_as_one(weights: Counter[str]) -> Counter[str]:
+    one: Counter[str] = Counter()
+    for script, weight in weights.items():
+        one["CJK" if script in _CJK_SCRIPTS else script] += weight
+    return one
+
+
+def _dominant(weights: Counter[str]) -> str:
+    script, weight = weights.most_common(1)[0]
+    return script if weight >= _DOMINANT * sum(weights.values()) else _MIXED
+
+
+def _in_another_cjk(said: Counter[str], written: Counter[str]) -> bool:
+    """Tell Japanese (kana) and Korean (hangul) from Chinese (neither)."""
+    for scripts in (_KANA, _HANGUL):
+        spoken = sum(said[script] for script in scripts)
+        answered = sum(written[script] for script in scripts)
+        # A Japanese sentence has kana in it, a note in two words of kanji may have none.
+        if not answered and spoken > _DOMINANT * sum(said.values()):
+            return sum(written.values()) >= 3 * _ENOUGH_LETTERS
+        if not spoken and answered > _DOMINANT / 2 * sum(written.values()):
+            return True
+    return False
+
+
+# --- languages in Latin letters --------------------------------------------------------------
+
+
+def _in_another_latin(text: str, sources: Sequence[str], around: Sequence[str]) -> bool:
+    if sum(map(str.isalpha, text)) < _ENOUGH_LETTERS:
+        return False
+    found = _spoken(sources) or _spoken(around)
+    if found is None:
+        return False
+    spoken, surely = found
+    likely = _likelihoods(text)
+    answered = max(likely, key=lambda language: likely[language])
+    said_so = {_top(line) for line in sources}
+    if answered in said_so or any({answered, spoken} <= near for near in _NEAR):
+        return False
+    needed = (_DRIFTED if answered == "en" else _OTHERWISE) * (1.0 if surely else _UNSURE)
+    return likely[answered] > needed * likely[spoken]
+
+
+def _spoken(lines: Sequence[str]) -> tuple[str, bool] | None:
+    """Give the language of what was said and if surely so; ``None`` when it is short or mixed."""
+    words = _words(" ".join(lines))
+    if len(words) < _SPOKEN_WORDS:
+        return None
+    likely = _likelihoods(" ".join(words))
+    top = max(likely, key=lambda language: likely[language])
+    return (top, likely[top] >= _SURELY_SPOKEN) if likely[top] >= _SPOKEN else None
+
+
+def _top(text: str) -> str:
+    likely = _likelihoods(text)
+    return max(likely, key=lambda language: likely[language])
+
+
+def _likelihoods(text: str) -> dict[str, float]:
+    shares = _identifier().rank(" ".join(_words(text)))
+    return {language: float(share) for language, share in shares}
+
+
+def _words(text: str) -> list[str]:
+    """Give each word once: neither ids and paths nor what is said over and over sway a guess."""
+    return list(dict.fromkeys(_WORD.findall(text)))
+
+
+@lru_cache(maxsize=1)
+def _identifier() -> Any:
+    # Unpacking the model takes about a second, so it waits for the first Latin text.
+    from py3langid.langid import (  # type: ignore[import-untyped]
+        MODEL_FILE,
+        LanguageIdentifier,
+    )
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

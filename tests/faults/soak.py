@@ -1,0 +1,149 @@
+"""``make soak``: many seeded runs against real processes. Exit code 1 when one did not hold.
+
+python -m tests.faults --runs 1000 --seed 0 --jobs 2
+python -m tests.faults --runs 1 --seed 417       # repeats a failure that was printed
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing as mp
+import queue
+import sys
+import tempfile
+import time
+from collections import Counter
+from multiprocessing.queues import Queue
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tests.faults.drive import Driver, Verdict
+from tests.faults.scenario import FAULTS, Scenario
+from tests.faults.servers import running_servers
+from tests.rig.kafka import real_kafka
+
+err = Console(stderr=True)
+
+
+def main() -> None:
+    """Run what was asked for and say how it went."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--runs", type=int, default=100, help="scenarios, one a seed [100]")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed [0]")
+    parser.add_argument("--minutes", type=float, default=0, help="begin no run after that [no end]")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once, each on own servers [1]")
+    parser.add_argument("--fault", choices=sorted(FAULTS), help="only seeds that are about this")
+    parser.add_argument("--keep", help="keep the folders of runs that did not hold in this one")
+    arguments = parser.parse_args()
+    seeds = list(_seeds(arguments.seed, arguments.runs, arguments.fault))
+    began = time.monotonic()
+    until = began + 60 * arguments.minutes if arguments.minutes else float("inf")
+    verdicts = _work_on(seeds, arguments.jobs, until, arguments.keep)
+    _tell(verdicts, len(seeds), time.monotonic() - began)
+    sys.exit(any(verdict.wrong for verdict in verdicts) or not verdicts)
+
+
+def _seeds(first: int, runs: int, fault: str | None) -> list[int]:
+    if fault is None:
+        return list(range(first, first + runs))
+    names = list(FAULTS)
+    start = first + (names.index(fault) - first) % len(names)
+    return list(range(start, start + runs * len(names), len(names)))
+
+
+def _work_on(seeds: list[int], jobs: int, until: float, keep: str | None) -> list[Verdict]:
+    context = mp.get_context("spawn")
+    todo: Queue[int] = context.Queue()
+    done: Queue[Verdict | str] = context.Queue()
+    for seed in seeds:
+        todo.put(seed)
+    workers = [context.Process(target=_worker, args=(todo, done, until, keep)) for _ in range(jobs)]
+    for worker in workers:
+        worker.start()
+    verdicts: list[Verdict] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+               TimeElapsedColumn())  # fmt: skip
+    with Progress(*columns, console=err) as bar:
+        task = bar.add_task("scenarios", total=len(seeds))
+        while any(worker.is_alive() for worker in workers) or not done.empty():
+            try:
+                verdict = done.get(timeout=0.5)
+            except queue.Empty:
+                continue
+            if isinstance(verdict, str):
+                err.print(f"a worker has ended: {verdict}", markup=False)
+                continue
+            verdicts.append(verdict)
+            bar.advance(task)
+            if verdict.wrong:
+                _tell_wrong(verdict)
+    todo.cancel_join_thread()
+    for worker in workers:
+        worker.join()
+    return verdicts
+
+
+def _worker(todo: Queue[int], done: Queue[Verdict | str], until: float, keep: str | None) -> None:
+    try:
+        with tempfile.TemporaryDirectory(prefix="sediment-faults-") as name, real_kafka() as broker:
+            folder = Path(keep) if keep else Path(name)
+            folder.mkdir(parents=True, exist_ok=True)
+            with running_servers(broker, Path(name)) as servers:
+                driver = Driver(servers, folder, keep=keep is not None)
+                while time.monotonic() < until:
+                    try:
+                        seed = todo.get(timeout=1)
+                    except queue.Empty:
+                        break
+                    done.put(driver.run(Scenario.of(seed)))
+    except KeyboardInterrupt:
+        pass
+    except Exception as error:
+        done.put(f"{type(error).__name__}: {error}")
+
+
+def _tell_wrong(verdict: Verdict) -> None:
+    err.print(f"seed {verdict.seed} ({verdict.fault}) did not hold:", style="bold red")
+    for line in verdict.wrong:
+        err.print(f"  {line}", markup=False, soft_wrap=True)
+    again = f"python -m tests.faults --runs 1 --seed {verdict.seed}"
+    err.print(f"  again: {again}", markup=False)
+
+
+def _tell(verdicts: list[Verdict], wanted: int, seconds: float) -> None:
+    table = Table(title="Seeded fault runs", title_justify="left")
+    for column in ("fault", "runs", "did not hold", "seconds a run"):
+        table.add_column(column, justify="left" if column == "fault" else "right")
+    for fault in FAULTS:
+        ones = [verdict for verdict in verdicts if verdict.fault == fault]
+        if ones:
+            wrong = sum(bool(one.wrong) for one in ones)
+            mean = sum(one.seconds for one in ones) / len(ones)
+            table.add_row(fault, str(len(ones)), str(wrong or ""), f"{mean:.1f}")
+    out = Console()
+    out.print(table)
+    wrong_seeds = sorted(verdict.seed for verdict in verdicts if verdict.wrong)
+    failures: Counter[str] = Counter()
+    for verdict in verdicts:
+        failures.update(verdict.model_failures)
+    chats = sum(verdict.chats for verdict in verdicts)
+    processes = sum(verdict.processes for verdict in verdicts)
+    windows = sum(verdict.windows for verdict in verdicts)
+    out.print(
+        f"{len(verdicts)} of {wanted} runs in {seconds:.0f} s; {processes} processes of the flow, "
+        f"{windows} windows, {chats} calls of the model, of which {failures.total()} failed "
+        f"({', '.join(f'{count} {name}' for name, count in failures.most_common())})"
+    )
+    if wrong_seeds:
+        out.print(f"did not hold: seeds {', '.join(map(str, wrong_seeds))}", style="bold red")
+    elif not verdicts:
+        out.print("nothing was run", style="bold red")
+    else:
+        out.print("all held: nothing unexplained, nothing doubled, order kept")

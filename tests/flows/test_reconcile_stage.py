@@ -1,0 +1,161 @@
+"""The reconcile stage: killed at any point, down store or model, the end is the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from flows.reconcile import Reconciler, ScopeAtoms, WarmScope, WarmScopes
+from stores.errors import ServiceUnavailable, Transient
+from stores.records import Atom
+from tests.flows.reconcile_rig import (
+    Answering,
+    Journal,
+    MemoryStore,
+    Shown,
+    Words,
+    decide,
+    down,
+    item,
+    readable,
+    run,
+)
+from tests.rig.events import at, atom
+from tests.rig.still import StillClock
+
+OSLO = item(atom("oslo", "User lives in Oslo by the harbour"))
+ROME = item(
+    atom("rome", "User moved from Oslo to Rome", seconds=60, session_id="s2"),
+    atom("tea", "User likes green tea", seconds=60, sources=("event-of-rome",)),
+)
+AGAIN = item(atom("again", "User lives in Rome now", seconds=120))
+CAT = item(atom("cat", "User has a cat called Tom", seconds=180))
+TRIP = item(atom("trip", "User is in Kyiv for a week", seconds=200, valid_until=at(220)))
+LATER = item(seconds=300)
+WINDOWS = (OSLO, ROME, AGAIN, CAT, TRIP, LATER)
+
+
+def _moves(lines: Shown) -> object:
+    """Replace what a text with "moved" is near; skip what says "now"; merge cats."""
+    decisions = []
+    for label, _, _, text, near in lines["new"]:
+        if "moved" in text:
+            text_ = "User lives in Rome, moved from Oslo"
+            decisions.append(decide("update", *near, text=text_, memory=label))
+        elif "now" in text:
+            decisions.append(decide("skip", near[0], memory=label))
+        else:
+            decisions.append(decide("store", memory=label))
+    return decisions
+
+
+def _work(store: MemoryStore, chat: Journal | None) -> Reconciler:
+    return Reconciler(store, Words(), StillClock(), chat=chat)
+
+
+def _undisturbed(model: bool) -> tuple[dict[str, Atom], list[set[str]]]:
+    store = MemoryStore()
+    results = run(_work(store, Journal(Answering(_moves)) if model else None), *WINDOWS)
+    return store.atoms, [{one.atom_id for one in result.touched} for result in results]
+
+
+@pytest.mark.parametrize("model", [True, False])
+@pytest.mark.parametrize("killed_in", range(len(WINDOWS)))
+@pytest.mark.parametrize("point", ["fail_before", "fail_after"])
+def test_a_kill_around_the_write_changes_nothing(model: bool, killed_in: int, point: str) -> None:
+    store, chat = MemoryStore(), Answering(_moves)
+    journal = Journal(chat) if model else None
+    run(_work(store, journal), *WINDOWS[:killed_in])
+    setattr(store, point, down())
+    try:
+        (result,) = run(_work(store, journal), WINDOWS[killed_in])
+    except Transient:
+        asked = len(chat.requests)
+        # A new process: nothing is in memory.
+        (result,) = run(_work(store, journal), WINDOWS[killed_in])
+        assert len(chat.requests) == asked, "a recorded answer was asked for again"
+    run(_work(store, journal), *WINDOWS[killed_in + 1 :])
+    atoms, named = _undisturbed(model)
+    assert store.atoms == atoms
+    if WINDOWS[killed_in].atoms:
+        assert {one.atom_id for one in result.touched} == named[killed_in]
+
+
+@pytest.mark.parametrize("model", [True, False])
+def test_windows_applied_again_later_change_nothing_and_ask_nothing(model: bool) -> None:
+    store, chat = MemoryStore(), Answering(_moves)
+    journal = Journal(chat) if model else None
+    work = _work(store, journal)
+    first = [{one.atom_id for one in result.touched} for result in run(work, *WINDOWS)]
+    before, asked, writes = dict(store.atoms), len(chat.requests), store.writes
+    for cold in (False, True):
+        again = run(_work(store, journal) if cold else work, *WINDOWS[:5])
+        assert store.atoms == before
+        assert [bool(result.touched) for result in again] == [True] * 5
+    assert (len(chat.requests), store.writes) == (asked, writes)
+    if model:
+        assert asked == 2
+        assert {"rome", "tea", "oslo"} < first[1]
+        assert first[2] == {one.atom_id for one in again[2].touched}
+
+
+def test_a_warm_and_a_cold_scope_end_the_same() -> None:
+    store = MemoryStore()
+    journal = Journal(Answering(_moves))
+    for window in WINDOWS:
+        run(_work(store, journal), window)
+    assert store.atoms == _undisturbed(model=True)[0]
+
+
+def test_a_model_that_is_down_stores_nothing() -> None:
+    store = MemoryStore()
+    chat = Answering(lambda _: ServiceUnavailable("llm", "down"))
+    work = _work(store, Journal(chat))
+    run(work, OSLO)
+    before = dict(store.atoms)
+    with pytest.raises(ServiceUnavailable):
+        run(work, ROME)
+    assert store.atoms == before
+    chat.answer = _moves
+    run(work, ROME)
+    assert readable(store) == ["User likes green tea", "User lives in Rome, moved from Oslo"]
+
+
+def test_new_and_superseded_go_in_one_write() -> None:
+    store = MemoryStore()
+    run(_work(store, Journal(Answering(_moves))), OSLO, ROME)
+    assert store.writes == 2
+
+
+def test_a_failed_write_leaves_memory_no_further_than_the_store() -> None:
+    store = MemoryStore()
+    work = _work(store, None)
+    lisbon = item(atom("a", "User lives in Lisbon", slot="home.city"))
+    porto = item(atom("b", "User lives in Porto", slot="home.city", seconds=60))
+    run(work, lisbon)
+    store.fail_before = down()
+    with pytest.raises(ServiceUnavailable):
+        run(work, porto)
+    assert store.atoms["a"].status == "active"
+    run(work, porto)
+    assert store.atoms["a"].superseded_by == "b"
+    assert store.atoms["b"].status == "active"
+
+
+def test_a_warm_scope_is_not_read_again_and_the_coldest_makes_room() -> None:
+    store = MemoryStore()
+    work = _work(store, None)
+    run(work, *(item(atom(f"a{n}", f"fact {n}")) for n in range(3)))
+    assert store.reads == 1
+    warm = WarmScopes(capacity=2)
+    for scope in "abc":
+        warm.put(scope, WarmScope(ScopeAtoms()))
+        warm.get("a")
+    assert [scope for scope in "abc" if warm.get(scope) is not None] == ["a", "c"]
+
+
+def test_large_scopes_make_room_by_their_size() -> None:
+    warm = WarmScopes(max_bytes=20_000)
+    for scope in "ab":
+        kept = WarmScope(ScopeAtoms([atom(f"{scope}{n}", f"fact {n}") for n in range(2)]))
+        warm.put(scope, kept)
+    assert [scope for scope in "ab" if warm.get(scope) is not None] == ["b"]

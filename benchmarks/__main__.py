@@ -7,7 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHMARKS = ("async_stage", "pipeline", "store", "recall", "embeddings", "faults")
+BENCHMARKS = (
+    "async_stage",
+    "pipeline",
+    "store",
+    "recall",
+    "embeddings",
+    "faults",
+    "reconcile",
+    "replay",
+)
 RESULTS = Path(__file__).parent / "results"
 
 

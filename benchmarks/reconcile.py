@@ -6,7 +6,9 @@
   with a model that answers at once. Store in memory, embeddings by a table: what is measured is
   reconcile's own work. Of the new atoms a fifth repeats a known one, a fifth is a newer value of
   a slot, the rest is new. Ceiling: 1.5 times the cost at 1,000. ``search`` is the exact dense
-  search within it, which alone grows with the scope.
+  search within it, which alone grows with the scope. ``model_with_embedding`` adds what the
+  bundled embedder takes for a text, measured in the same run. Processor time, of one thread of
+  BLAS when ``OPENBLAS_NUM_THREADS=1`` is set, so that a busy machine does not count.
 - ``duplicates``: real conversations by the rule-based extractor and the rules of reconcile. A
   near-duplicate is an active atom of which another active one of its scope shares at least 80 %
   of the words, with the same numbers: coarser than the rules themselves. Ceiling: 1 %.
@@ -32,6 +34,8 @@ from typing import Any
 import numpy as np
 import orjson
 
+from connectors.embeddings import make_embedder
+from connectors.settings import load_settings
 from flows.decode import decode
 from flows.extract.work import ExtractWork
 from flows.reconcile import NewAtoms, Reconciler, ScopeAtoms
@@ -196,6 +200,12 @@ def growth(sizes: Sequence[int]) -> dict[str, Any]:
             "ms_per_atom": costs,
             "ratio": {size: cost / first for size, cost in costs.items()},
         }
+    embedding = _embedding_cost()
+    with_it = {size: cost + embedding for size, cost in result["model"]["ms_per_atom"].items()}
+    result["model_with_embedding"] = {
+        "ms_per_atom": with_it,
+        "ratio": {size: cost / with_it[sizes[0]] for size, cost in with_it.items()},
+    }
     result["search_ms_per_atom"] = {size: _search_cost(size) for size in sizes}
     return result
 
@@ -215,6 +225,15 @@ def _cost(work: Reconciler, windows: Sequence[NewAtoms], table: Table) -> float:
         return times
 
     return statistics.median(asyncio.run(run()))
+
+
+def _embedding_cost() -> float:
+    embedder = make_embedder(load_settings())
+    texts = [f"User likes to walk by the river number {n}" for n in range(20)]
+    asyncio.run(embedder.embed_passages(texts[:1]))
+    started = time.process_time()
+    asyncio.run(embedder.embed_passages(texts))
+    return 1000 * (time.process_time() - started) / len(texts)
 
 
 def _search_cost(size: int) -> float:

@@ -5,6 +5,7 @@ what is there is what would be written. The schemas say everything about a recor
 
 - the calendar: ``2024-02-30`` has the form of a date;
 - the limit of 1 MiB on the whole value, and that it is UTF-8 JSON without lone surrogates;
+- that the new text of an edit is more than white space;
 - that the scope may be configured to need an optional id (``team_id``).
 """
 
@@ -343,10 +344,20 @@ def _event_is_complete() -> list[dict[str, Any]]:
             "if": {"properties": {"type": {"const": "message"}}},
             "then": {"allOf": [present("role"), content]},
         },
-        only_for(["forget", "reject"], present("request")),
+        only_for(["forget", "reject", "edit"], present("request")),
         only_for(
-            ["reject"],
+            ["reject", "edit"],
             {"properties": {"request": {"properties": {"target": {"const": "atom"}}}}},
+        ),
+        only_for(
+            ["edit"],
+            {
+                **present("content"),
+                "properties": {
+                    "content": {"not": {"enum": [None, "", []]}},
+                    "request": {"properties": {"atom_ids": {"maxItems": 1}}},
+                },
+            },
         ),
     ]
 

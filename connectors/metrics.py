@@ -14,6 +14,7 @@ __all__ = [
     "LLM_TOKENS",
     "LOG_OFFSET_RESETS",
     "OUTCOMES",
+    "PERSONA_RUNS",
     "RATE_LIMITED",
     "RATE_LIMIT_ERRORS",
     "RECALLABLE_SECONDS",
@@ -22,6 +23,9 @@ __all__ = [
     "RECONCILED",
     "RECONCILE_REFUSED",
     "SCENES_SEGMENTED",
+    "SCENE_RUNS",
+    "SCENE_STEPS",
+    "SCENE_TOKENS",
     "STAGE_IN_FLIGHT",
     "STAGE_OLDEST_SECONDS",
     "STAGE_PENDING",
@@ -62,6 +66,25 @@ ANSWERS_RECORDED_HITS = Counter(
 SCENES_SEGMENTED = Counter(
     "sediment_scenes_segmented",
     "Scene segments that extraction gave: kept, or why one was left out",
+    ["result"],
+)
+SCENE_RUNS = Counter(
+    "sediment_scene_runs",
+    "Scene runs by how they ended: applied, repeated, refused, moved, no_recorded_answer",
+    ["result"],
+)
+SCENE_STEPS = Histogram(
+    "sediment_scene_steps", "Answers of the model in one scene run", buckets=(1, 2, 3, 4, 6, 10, 20)
+)
+SCENE_TOKENS = Histogram(
+    "sediment_scene_prompt_tokens",
+    "Prompt tokens of one scene run, all its requests together",
+    buckets=(1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000),
+)
+PERSONA_RUNS = Counter(
+    "sediment_persona_runs",
+    "Persona jobs by how they ended: a trigger, not_due, removed, repeated, refused, "
+    "no_recorded_answer",
     ["result"],
 )
 STORE_SECONDS = Histogram(

@@ -199,6 +199,33 @@ class Settings(BaseSettings):
         "single scopes; see docs/extraction.md.",
     )
 
+    # Scenes and persona
+    scene_writer: Literal["model", "rules", "off"] = Field(
+        default="model",
+        description="Who writes scenes and persona: `model` (rules where no LLM is set), `rules`, "
+        "or nobody (`off`).",
+    )
+    scene_quiet_s: float = Field(
+        default=10.0, ge=0, description="Seconds after a scope's last new atoms until a scene run."
+    )
+    scene_between_s: float = Field(
+        default=900.0, ge=0, description="Seconds between two scene runs of a scope, at least."
+    )
+    scene_max_wait_s: float = Field(
+        default=3600.0, gt=0, description="Seconds that new atoms wait for a scene run, at most."
+    )
+    scene_capacity: int = Field(default=15, ge=3, description="Scene files of a scope, at most.")
+    scene_file_bytes: int = Field(default=16384, ge=1024, description="Bytes of one scene file.")
+    scene_atoms: int = Field(default=40, ge=1, description="Atoms given to one scene run, at most.")
+    scene_steps: int = Field(default=20, ge=1, description="Answers of the model in one scene run.")
+    scene_time_s: float = Field(default=300.0, gt=0, description="Time limit of one scene run.")
+    scene_tokens: int = Field(
+        default=200_000, ge=1000, description="Tokens of all requests and answers of a scene run."
+    )
+    persona_atoms: int = Field(
+        default=50, ge=1, description="Atoms that scenes gained since the last persona, for a new."
+    )
+
     # Embeddings
     embeddings_base_url: str = Field(
         default="", description="OpenAI-compatible endpoint; empty means the bundled model."

@@ -60,10 +60,13 @@ class Topics:
         """
         self.atoms = f"{prefix}.l1.atoms"
         self.scene_jobs = f"{prefix}.l2.jobs"
+        self.persona_jobs = f"{prefix}.l3.jobs"
         self.outcomes = f"{prefix}.outcomes"
         self.tombstones = tombstones or f"{prefix}.tombstones"
         self.l0_dead = f"{prefix}.l0.dlq"
         self.l1_dead = f"{prefix}.l1.dlq"
+        self.l2_dead = f"{prefix}.l2.dlq"
+        self.l3_dead = f"{prefix}.l3.dlq"
 
 
 def refused(record: LogRecord, error: InvalidEvent, topics: Topics) -> list[OutRecord]:
@@ -141,6 +144,7 @@ def applied(request: Forgetting, result: StoredAtoms, topics: Topics) -> list[Ou
             window_id=own_id,
             atom_ids=tuple(atom.atom_id for atom in result.touched),
             removed_atom_ids=result.removed,
+            repair=True,
             occurred_at=sourced.occurred_at,
         )
         records.append(_record(topics.scene_jobs, sourced.scope, job))
@@ -204,6 +208,7 @@ def _scene_job(window: Window, touched: Sequence[Atom]) -> SceneJob:
         scope=window.scope,
         window_id=window.window_id,
         atom_ids=tuple(atom.atom_id for atom in touched),
+        repair=any(atom.status != "active" for atom in touched),
         occurred_at=max(sourced.occurred_at for sourced in window.events),
     )
 

@@ -31,6 +31,7 @@ from flows.forget.events import EventForgetter
 from flows.forget.work import ForgettingWork
 from flows.gate import Gate, GatePolicy, ModelSplitter
 from flows.index import Indexer
+from flows.layer_parts import LayerBase, open_layers
 from flows.opening import (
     Log,
     StoreServer,
@@ -58,7 +59,7 @@ from flows.replay.plan import ReplayPlan
 from flows.replay.source import ReplaySource
 from flows.rules import RuleExtractor
 from flows.runner import StopSignal, SystemClock
-from flows.topology import FlowName, Parts, Progress, build_flow
+from flows.topology import FlowName, Parts, Progress, build_flow, source_topic
 from flows.window import WindowPolicy
 from stores.milvus import MilvusStore
 from stores.protocols import AnswerJournal, ChatModel, Embedder, Extractor
@@ -179,6 +180,32 @@ def flow_parts(
             tombstones.follow()
         journal = stack.enter_context(_journal_to_forget_in(settings, name))
         source, sink = _source_and_sink(settings, name, pending, stop, follow, replay)
+        progress = progress or Progress()
+
+        def job_source(topic: str) -> Source[LogRecord]:
+            return _source(settings, name, topic, pending, stop, follow)
+
+        # What this says is whether the end of input is the end of the conversations.
+        stopping = (lambda: True) if replay and replay.keep_open else stop
+        layers = stack.enter_context(
+            open_layers(
+                settings,
+                LayerBase(
+                    store=store,
+                    embedder=embedder,
+                    chat=chat,
+                    clock=clock,
+                    kept_out=tombstones.known,
+                    appender=log.appender,
+                    topics=topics,
+                    stage=stage,
+                    source=job_source if name == "all" and replay is None else None,
+                    live=follow,
+                    stopping=stopping,
+                    progress=progress.layers,
+                ),
+            )
+        )
         yield Parts(
             source=source,
             sink=sink,
@@ -187,9 +214,8 @@ def flow_parts(
             window=window_policy(settings),
             clock=clock,
             live=follow,
-            # What this says is whether the end of input is the end of the conversations.
-            stopping=(lambda: True) if replay and replay.keep_open else stop,
-            progress=progress or Progress(),
+            stopping=stopping,
+            progress=progress,
             indexing=stage(
                 "index",
                 Indexer(store, embedder, clock, EventForgetter(store, tombstones)),
@@ -224,6 +250,7 @@ def flow_parts(
                 timeout_s=settings.llm_timeout_s,
             ),
             kept_out=tombstones.known,
+            layers=layers,
         )
 
 
@@ -235,7 +262,24 @@ def _source_and_sink(
     follow: bool,
     replay: ReplayPlan | None,
 ) -> tuple[Source[LogRecord], FixedPartitionedSink[OutRecord, None]]:
-    topic = settings.topic("l0.events")
+    source = _source(settings, name, source_topic(name), pending, stop, follow, replay)
+    sink: FixedPartitionedSink[OutRecord, None]
+    if settings.embedded:
+        sink = FileLogSink(file_log(settings))
+    else:
+        sink = KafkaSink(kafka_connection(settings))
+    return (ReplaySource[Any](source, replay, stop) if replay else source), sink
+
+
+def _source(
+    settings: Settings,
+    name: FlowName,
+    topic: str,
+    pending: PendingWork,
+    stop: StopSignal,
+    follow: bool,
+    replay: ReplayPlan | None = None,
+) -> FixedPartitionedSource[LogRecord, Any]:
     places: dict[str, Any] = {
         "group": consumer_group(settings, name),
         "start": replay.span.start_at() if replay else StartAt.beginning(),
@@ -244,15 +288,10 @@ def _source_and_sink(
         "stopping": stop,
         "batch_size": replay.pace.batch_size if replay else BATCH_RECORDS,
     }
-    source: FixedPartitionedSource[LogRecord, Any]
-    sink: FixedPartitionedSink[OutRecord, None]
+    full = settings.topic(topic)
     if settings.embedded:
-        log = file_log(settings)
-        source, sink = FileLogSource(log, topic, **places), FileLogSink(log)
-    else:
-        connection = kafka_connection(settings)
-        source, sink = KafkaSource(connection, topic, **places), KafkaSink(connection)
-    return (ReplaySource[Any](source, replay, stop) if replay else source), sink
+        return FileLogSource(file_log(settings), full, **places)
+    return KafkaSource(kafka_connection(settings), full, **places)
 
 
 def standing_flow(name: FlowName) -> Dataflow:

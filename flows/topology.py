@@ -1,16 +1,18 @@
 """The dataflows: which stages stand behind which topic.
 
-Three of them, from the same functions:
+Five of them, from the same functions:
 
-- ``all``: index and L1 in one dataflow. The embedded default, and a small Kafka set-up.
+- ``all``: all layers in one dataflow. The embedded default, and a small Kafka set-up.
 - ``l0``: the index alone, so that it scales and fails apart from extraction.
 - ``l1``: decode, window, extract, reconcile. Writes dead letters and outcomes.
+- ``l2``: scenes, behind the jobs topic that ``l1`` writes (:mod:`flows.layers`).
+- ``l3``: personas, behind the one that ``l2`` writes.
 
 A forget or reject request goes the way of its scope's events, through index and windows; what it
 covers is kept out from the moment it is decoded. Every flow writes its tombstone, in the same
 epoch: a restart finds it in the topic or reads the request again.
 
-On Kafka, ``l0`` and ``l1`` read the events topic each with its own group and recovery store.
+On Kafka each of them reads its topic with its own group and recovery store.
 """
 
 from __future__ import annotations
@@ -36,18 +38,30 @@ from flows.decode import decode
 from flows.extract.text import has_user_text
 from flows.forget.request import Forgetting, is_request, without_forgotten
 from flows.index import index
+from flows.layers import Layers, LayersProgress, behind_atoms, persona_flow, scene_flow
 from flows.outputs import Topics
 from flows.reconcile import NewAtoms, StoredAtoms
 from flows.window import Ended, Forgotten, Requested, Skipped, WindowPolicy, window
-from stores.errors import InvalidEvent
+from stores.errors import InvalidEvent, SettingsError
 from stores.protocols import Clock
 from stores.records import LogRecord, OutRecord, SourcedEvent, Window
 from stores.tombstones import Tombstones, tombstone_of
 
-__all__ = ["FLOWS", "FlowName", "Parts", "Progress", "build_flow"]
+__all__ = [
+    "EVENT_FLOWS",
+    "FLOWS",
+    "FlowName",
+    "Parts",
+    "Progress",
+    "build_flow",
+    "source_topic",
+]
 
-FlowName = Literal["all", "l0", "l1"]
-FLOWS: tuple[FlowName, ...] = ("all", "l0", "l1")
+FlowName = Literal["all", "l0", "l1", "l2", "l3"]
+FLOWS: tuple[FlowName, ...] = ("all", "l0", "l1", "l2", "l3")
+EVENT_FLOWS: tuple[FlowName, ...] = ("all", "l0", "l1")
+"""The flows that read the events topic."""
+_SOURCES: dict[FlowName, str] = {"l2": "l2.jobs", "l3": "l3.jobs"}
 
 
 ToExtract = Window | Forgetting
@@ -62,6 +76,7 @@ class Progress:
     indexed: int = 0
     windows: int = 0
     ended: int = 0
+    layers: LayersProgress = field(default_factory=LayersProgress)
 
 
 @dataclass(frozen=True)
@@ -71,6 +86,7 @@ class Parts:
     :arg live: the log is followed, so windows may also close by processing time.
     :arg stopping: true once the flow was asked to stop.
     :arg kept_out: what was forgotten or rejected; read from its topic before the flow begins.
+    :arg layers: scenes and persona; ``None`` where they are switched off.
     """
 
     source: Source[LogRecord]
@@ -86,23 +102,49 @@ class Parts:
     extracting: AsyncStage[ToExtract, ToReconcile]
     reconciling: AsyncStage[ToReconcile, StoredAtoms]
     kept_out: Tombstones = field(default_factory=Tombstones)
+    layers: Layers | None = None
+
+
+def source_topic(name: FlowName) -> str:
+    """Give the topic that a flow reads, without prefix."""
+    return _SOURCES.get(name, "l0.events")
 
 
 def build_flow(name: FlowName, parts: Parts) -> Dataflow:
     """Wire one of the dataflows. Nothing is opened or started."""
     flow = Dataflow(f"sediment_{name}")
     records = op.input("events", flow, parts.source)
+    if name in _SOURCES:
+        written = _layer(name, records, parts)
+        write_records("write", op.merge("written", *written), parts.sink)
+        return flow
     decoded = op.map("decode", records, lambda record: _Decoded.of(record, parts))
     events = op.filter_map("valid", decoded, lambda result: result.event)
     tombstones = op.flat_map("tombstones", decoded, lambda result: result.tombstone(parts))
-    written: list[Stream[OutRecord]] = [tombstones]
+    written = [tombstones]
     if name != "l0":
         invalid = op.flat_map("invalid", decoded, lambda result: result.refusal(parts.topics))
-        written += [invalid, *_l1(events, parts)]
+        atoms = _l1(events, parts)
+        written += [invalid, *atoms]
+        if name == "all" and parts.layers is not None:
+            written += behind_atoms(flow, atoms[-1], parts.layers)
     if name != "l1":
         written.append(_l0(events, parts))
     write_records("write", op.merge("written", *written), parts.sink)
     return flow
+
+
+def _layer(name: FlowName, records: Stream[LogRecord], parts: Parts) -> list[Stream[OutRecord]]:
+    if parts.layers is None:
+        message = f"SEDIMENT_SCENE_WRITER is off, so there is nothing for the flow {name} to do"
+        raise SettingsError(message)
+
+    def counted(record: LogRecord) -> LogRecord:
+        parts.progress.read += 1
+        return record
+
+    read = op.map("jobs_read", records, counted)
+    return (scene_flow if name == "l2" else persona_flow)(read, parts.layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +199,7 @@ def _l0(events: Stream[SourcedEvent], parts: Parts) -> Stream[OutRecord]:
 
 
 def _l1(events: Stream[SourcedEvent], parts: Parts) -> list[Stream[OutRecord]]:
+    """Wire L1; what reconcile writes comes last."""
     topics, progress = parts.topics, parts.progress
 
     def unwanted(item: tuple[str, _Cut]) -> list[OutRecord]:

@@ -128,7 +128,7 @@ TOPICS: tuple[TopicSpec, ...] = (
     ),
     TopicSpec(
         name="generations",
-        key="generation; `current` for the pointer",
+        key="generation; current for the pointer",
         holds="the generations of memory, and which one recall reads",
         cleanup="compact",
     ),

@@ -33,7 +33,8 @@ local tokens, at = tonumber(bucket[1]) or burst, tonumber(bucket[2]) or now
 tokens = math.min(burst, tokens + math.max(0, now - at) * rate)
 local wait = 0
 if tokens >= 1 then tokens = tokens - 1 else wait = (1 - tokens) / rate end
-redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens), 'at', string.format('%.6f', now))
+redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens))
+redis.call('HSET', KEYS[1], 'at', string.format('%.6f', now))
 redis.call('PEXPIRE', KEYS[1], math.ceil(burst / rate * 1000) + 1000)
 return string.format('%.6f', wait)
 """
@@ -109,7 +110,7 @@ class RedisRateLimit:
             RATE_LIMIT_ERRORS.inc()
             if self._fails_open:
                 return 0.0
-            raise ServiceUnavailable("redis", type(error).__name__) from None
+            raise ServiceUnavailable(service="redis", message=type(error).__name__) from None
         return float(wait)
 
 

@@ -1,36 +1,22 @@
-"""``sediment topics``, ``config`` and ``keys``: what surrounds the flow."""
+"""``sediment topics`` and ``config``: what surrounds the flow."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-import orjson
 import typer
-from pydantic import SecretStr, TypeAdapter, ValidationError
+from pydantic import SecretStr
 from rich.table import Table
 from rich.text import Text
 
 from connectors.settings import Settings
-from flows.cli.common import (
-    Agent,
-    Brokers,
-    DataDir,
-    Json,
-    Team,
-    Tenant,
-    User,
-    err,
-    out,
-    print_json,
-    settings_from,
-)
-from stores.errors import SettingsError, UserError
+from flows.cli.common import Brokers, DataDir, Json, err, out, print_json, settings_from
+from stores.errors import UserError
 
-__all__ = ["config", "keys", "topics"]
+__all__ = ["config", "topics"]
 
 topics = typer.Typer(no_args_is_help=True, help="Create and describe Sediment's Kafka topics.")
 config = typer.Typer(no_args_is_help=True, help="Show the effective settings.")
-keys = typer.Typer(no_args_is_help=True, help="API keys of the query service.")
 
 _MASK = "********"
 
@@ -160,45 +146,3 @@ def _shown(value: object) -> object:
     if isinstance(value, tuple):
         return list(value)
     return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
-
-
-@keys.command("create")
-def create_key(
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="Name of the key, for logs.")],
-    tenant: Tenant,
-    agent: Agent = "",
-    user: User = "",
-    team: Team = "",
-) -> None:
-    """Make an API key, print it once, and add its hash to SEDIMENT_API_KEYS_FILE.
-
-    The key is bound to the tenant, and to the agent, user and team if they are given.
-
-    Example: SEDIMENT_API_KEYS_FILE=keys.json sediment keys create app --tenant acme
-    """
-    from connectors.query.auth import KeyEntry, new_key
-
-    path = settings_from().api_keys_file
-    if path is None:
-        message = "SEDIMENT_API_KEYS_FILE: not set; name the file that keeps the hashes of keys"
-        raise SettingsError(message)
-    entries: list[KeyEntry] = []
-    try:
-        if path.exists():
-            entries = TypeAdapter(list[KeyEntry]).validate_json(path.read_bytes())
-        secret, entry = new_key(
-            key_id, tenant, agent=agent or None, user=user or None, team=team or None
-        )
-    except ValidationError as error:
-        message = f"{path}: {error.errors()[0]['msg']}"
-        raise SettingsError(message) from None
-    if any(known.id == key_id for known in entries):
-        message = f"ID: {path} has a key {key_id} already; choose another name"
-        raise UserError(message)
-    rows = [known.model_dump(exclude_none=True) for known in [*entries, entry]]
-    draft = path.with_name(f"{path.name}.new")
-    draft.touch(mode=0o600)
-    draft.write_bytes(orjson.dumps(rows, option=orjson.OPT_INDENT_2) + b"\n")
-    draft.replace(path)
-    out.print(secret, markup=False)
-    err.print(f"this is the only time the key is shown; its hash is in {path}")

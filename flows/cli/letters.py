@@ -20,7 +20,7 @@ from stores.records import Outcome
 
 __all__ = ["as_base64", "as_json", "case_table", "named", "read_cases", "readable"]
 
-_TOPICS = ("l0.dlq", "l1.dlq")
+_TOPICS = ("l0.dlq", "l1.dlq", "l2.dlq", "l3.dlq")
 _SLACK_MS = 5 * 60 * 1000
 """How far the clocks of those who write topics may differ. It only decides where reading starts."""
 
@@ -48,8 +48,9 @@ def read_cases(settings: Settings, reader: LogReader) -> list[Case]:
                 strange.append(f"{topic}, partition {partition}, offset {offset}: not an outcome")
     if cases.since_ms is not None:
         start = StartAt.timestamp(max(0, cases.since_ms - _SLACK_MS))
-        for record in reader.read(settings.topic("l0.events"), start, EndAt.latest()):
-            cases.see_event(record)
+        for topic in ("l0.events", "l2.jobs", "l3.jobs"):
+            for record in reader.read(settings.topic(topic), start, EndAt.latest()):
+                cases.see_event(record)
     if strange:
         more = f", and {len(strange) - 1} more" if len(strange) > 1 else ""
         err.print(f"passed over: {strange[0]}{more}", style="yellow", markup=False, soft_wrap=True)

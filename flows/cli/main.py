@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from flows import PIPELINE
-from flows.cli.admin import config, keys, topics
+from flows.cli.admin import config, topics
 from flows.cli.audit import audit
 from flows.cli.common import errors_for_people, set_up_logging
 from flows.cli.demo import demo
@@ -21,10 +21,14 @@ from flows.cli.export import export, import_
 from flows.cli.forget import forget, reject
 from flows.cli.generations import generations
 from flows.cli.ingest import ingest
+from flows.cli.keys import keys
+from flows.cli.mcp import mcp
 from flows.cli.memories import memories, recall
+from flows.cli.persona import persona
 from flows.cli.rebuild import rebuild
 from flows.cli.replay import replay
 from flows.cli.run import run
+from flows.cli.scenes import scenes
 from flows.cli.serve import serve, up
 from flows.cli.status import status
 
@@ -63,9 +67,12 @@ app.command("import")(import_)
 app.command()(replay)
 app.command()(forget)
 app.command()(reject)
+app.command()(mcp)
 app.add_typer(generations, name="generations")
 app.add_typer(doctor, name="doctor")
 app.add_typer(memories, name="memories")
+app.add_typer(scenes, name="scenes")
+app.add_typer(persona, name="persona")
 app.add_typer(dlq, name="dlq")
 app.add_typer(topics, name="topics")
 app.add_typer(config, name="config")

@@ -150,8 +150,10 @@ def recall(
 def ask(settings: Settings, questions: Sequence[tuple[str, str]]) -> list[RecallAnswer]:
     """Answer (scope, question) pairs, one after the other, on one opened store."""
     from connectors.embeddings import make_embedder
-    from connectors.query.recall import Recall, RecallQuery
+    from connectors.query.question import RecallQuery
+    from connectors.query.recall import Recall
     from flows.parts import open_store
+    from flows.runner import SystemClock
 
     embedder = make_embedder(settings)
 
@@ -169,7 +171,7 @@ def ask(settings: Settings, questions: Sequence[tuple[str, str]]) -> list[Recall
         ]
 
     with open_store(settings, embedder, write=False) as store:
-        recall = Recall.of(settings, store, embedder, full_text=store.full_text)
+        recall = Recall.of(settings, store, embedder, SystemClock(), full_text=store.full_text)
         try:
             return asyncio.run(answered(recall))
         finally:

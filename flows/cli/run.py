@@ -20,7 +20,7 @@ from flows.cli.common import (
     progress_bar,
 )
 from flows.runner import FlowRun, StopSignal, stop_on_signals
-from flows.topology import FLOWS, FlowName, Progress, build_flow
+from flows.topology import EVENT_FLOWS, FLOWS, FlowName, Progress, build_flow, source_topic
 from stores.errors import SettingsError, UserError
 from stores.generations import MAIN
 
@@ -46,7 +46,10 @@ def run(
     data_dir: DataDir = None,
     brokers: Brokers = None,
 ) -> None:
-    """Turn events into memory: FLOW is all (index and L1), l0 (index only) or l1.
+    """Turn events into memory: FLOW is all, or one layer: l0 (index), l1 (atoms), l2, l3.
+
+    l2 (scenes) reads the jobs that l1 writes, and l3 (personas) those of l2. In all, every layer
+    follows the one before in one process.
 
     Ctrl-C or SIGTERM stops it cleanly; the next run goes on where it was. Killed, it repeats
     what came after the last snapshot, with the same ids. Nothing is lost either way.
@@ -72,10 +75,7 @@ def run(
     with stop_on_signals(stop), _metrics_served(settings):
         process(settings, name, stop, progress, follow=follow, workers=workers)
     how = "stopped" if stop() else "reached the end of the log"
-    out.print(
-        f"{how}: {progress.read} events read, {progress.ended} windows ended"
-        + (f", {progress.indexed} events indexed" if flow != "l1" else "")
-    )
+    out.print(f"{how}: {_told(name, progress)}")
 
 
 def process(
@@ -91,7 +91,7 @@ def process(
     from flows.parts import flow_parts, open_log, recovery_folder
 
     # Asked first, also when following: a missing topic or broker is said before anything starts.
-    ends = open_log(settings).reader.end_offsets(settings.topic("l0.events"))
+    ends = open_log(settings).reader.end_offsets(settings.topic(source_topic(name)))
     total = None if follow else sum(ends.values())
     with flow_parts(settings, name, stop, follow=follow, progress=progress) as parts:
         flow_run = FlowRun(
@@ -141,16 +141,38 @@ def _metrics_served(settings: Settings) -> Iterator[None]:
 
 
 def _tasks(bar: Bar, name: FlowName, total: int | None) -> dict[str, int]:
-    tasks = {"read": bar.add_task("events read", total=total)}
-    if name != "l1":
+    read = "events read" if name in EVENT_FLOWS else "jobs read"
+    tasks = {"read": bar.add_task(read, total=total)}
+    if name in ("all", "l0"):
         tasks["indexed"] = bar.add_task("events indexed", total=None)
-    if name != "l0":
+    if name in ("all", "l1"):
         tasks["ended"] = bar.add_task("windows ended", total=None)
+    if name in ("all", "l2"):
+        tasks["scenes"] = bar.add_task("scene jobs ended", total=None)
     return dict(tasks)
 
 
+def _told(name: FlowName, progress: Progress) -> str:
+    layers = progress.layers
+    if name == "l2":
+        return f"{progress.read} jobs read, {layers.scenes} scene jobs ended"
+    if name == "l3":
+        return f"{progress.read} jobs read, {layers.personas} persona jobs ended"
+    told = f"{progress.read} events read, {progress.ended} windows ended"
+    told += f", {progress.indexed} events indexed" if name != "l1" else ""
+    return told + (f", {layers.scenes} scene jobs ended" if name == "all" else "")
+
+
 def _show(bar: Bar, tasks: dict[str, int], progress: Progress) -> None:
+    counted = {
+        "read": progress.read,
+        "indexed": progress.indexed,
+        "ended": progress.ended,
+        "scenes": progress.layers.scenes,
+    }
     for name, task in tasks.items():
-        bar.update(task, completed=getattr(progress, name))  # type: ignore[arg-type]
+        bar.update(task, completed=counted[name])  # type: ignore[arg-type]
+    if "scenes" in tasks:
+        bar.update(tasks["scenes"], total=progress.layers.jobs or None)  # type: ignore[arg-type]
     if "ended" in tasks:
         bar.update(tasks["ended"], total=progress.windows or None)  # type: ignore[arg-type]

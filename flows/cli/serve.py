@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from connectors.settings import Settings
+from flows import PIPELINE
 from flows.cli.common import Brokers, DataDir, err, settings_from
 from flows.cli.run import extractor_line
-from flows.runner import FlowRun, StopSignal, stop_on_signals
+from flows.runner import FlowRun, StopSignal, SystemClock, stop_on_signals
 from flows.topology import build_flow
 from stores.errors import SedimentError, SettingsError
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from stores.protocols import Embedder
     from stores.records import OutRecord
 
-__all__ = ["serve", "up"]
+__all__ = ["listen", "serve", "up"]
 
 _POLL_S = 0.1
 _LOOK_S = 1.0
@@ -69,7 +70,7 @@ def up(host: Host = None, port: Port = None, data_dir: DataDir = None) -> None:
 
 def _serve(settings: Settings, *, with_flow: bool) -> None:
     from connectors.embeddings import make_embedder
-    from connectors.query.auth import check_bind
+    from connectors.query.keys_file import check_bind
     from flows.parts import open_store_server
 
     check_bind(settings.host, settings)
@@ -77,7 +78,7 @@ def _serve(settings: Settings, *, with_flow: bool) -> None:
     stop = StopSignal()
     with (
         stop_on_signals(stop),
-        _listen(settings) as listening,
+        listen(settings) as listening,
         open_store_server(settings, write=with_flow) as store_server,
     ):
 
@@ -226,7 +227,7 @@ class _Service:
         side.start()
 
 
-def _listen(settings: Settings) -> socket.socket:
+def listen(settings: Settings) -> socket.socket:
     """Take the port before anything is opened: uvicorn would end the process over a taken one."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
@@ -243,8 +244,7 @@ def _listen(settings: Settings) -> socket.socket:
 def _app(settings: Settings, store: MilvusStore, embedder: Embedder) -> Iterator[FastAPI]:
     """Build the service over one generation's store."""
     from connectors.query.app import create_app
-    from connectors.query.auth import load_keys
-    from connectors.query.recall import Recall
+    from connectors.query.service import open_service
     from flows.parts import open_log
 
     log = open_log(settings)
@@ -258,19 +258,16 @@ def _app(settings: Settings, store: MilvusStore, embedder: Embedder) -> Iterator
     def look_at_store() -> None:
         store.describe()
 
-    recall = Recall.of(settings, store, embedder, full_text=store.full_text)
-    try:
-        yield create_app(
-            recall=recall,
-            append=append,
-            settings=settings,
-            keys=load_keys(settings),
-            checks={"log": look_at_log, "milvus": look_at_store},
-            atoms=store,
-            events=store,
-        )
-    finally:
-        recall.close()
+    with open_service(
+        settings,
+        store=store,
+        embedder=embedder,
+        append=append,
+        checks={"log": look_at_log, "milvus": look_at_store},
+        clock=SystemClock(),
+        pipeline=PIPELINE,
+    ) as service:
+        yield create_app(service)
 
 
 def _server(switched: SwitchedApp, app: FastAPI, settings: Settings) -> uvicorn.Server:

@@ -62,7 +62,7 @@ def status(
     Example: sediment status --metrics http://127.0.0.1:9100/metrics
     """
     from flows.parts import consumer_group, open_log
-    from flows.topology import FLOWS
+    from flows.topology import EVENT_FLOWS
     from flows.upkeep.status import dead_letter_counts, outcome_rates, partition_lags
 
     settings = memory_settings_from(data_dir=data_dir, brokers=brokers)
@@ -70,7 +70,7 @@ def status(
     reader = open_log(settings).reader
     events = settings.topic("l0.events")
     committed: dict[str, dict[int, int]] = {
-        name: reader.committed(consumer_group(settings, name), events) for name in FLOWS
+        name: reader.committed(consumer_group(settings, name), events) for name in EVENT_FLOWS
     }
     newest_ms = _newest_ms(reader, settings.topic("outcomes"))
     standing = _Standing(

@@ -182,9 +182,11 @@ def _cut_point(text: str) -> int:
     for separator in _SEPARATORS:
         before = text.rfind(separator, low, middle)
         after = text.find(separator, middle, high)
-        found = [at + len(separator) for at in (before, after) if at >= 0]
+        cuts = [at + len(separator) for at in (before, after) if at >= 0]
+        # A separator at the end of a very short text leaves nothing behind it.
+        found = [cut for cut in cuts if cut < len(text)]
         if found:
-            return min(found, key=lambda at: abs(at - middle))
+            return min(found, key=lambda cut: abs(cut - middle))
     return middle
 
 

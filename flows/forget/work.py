@@ -68,8 +68,7 @@ class ForgettingWork:
         tombstone = await asyncio.to_thread(work, item)
         (stored,) = await self._reconcile([replace(item, tombstone=tombstone)], previous_error)
         if tombstone.kind == "reject":
-            touched = await asyncio.to_thread(self._rejected, tombstone, stored)
-            return replace(stored, touched=touched, tombstone=tombstone)
+            return replace(stored, tombstone=tombstone)
         more = more_of(item.tombstone, self._log.known, atom_ids=stored.removed)
         await asyncio.to_thread(self._publish, more)
         # Also those that a run which was killed had taken out of the store before.
@@ -150,15 +149,6 @@ class ForgettingWork:
             and set(values).intersection(value_keys(scope, atom.text))
         )
         return base.model_copy(update={"text_keys": values, "atom_ids": with_value})
-
-    def _rejected(self, tombstone: Tombstone, stored: StoredAtoms) -> tuple[Atom, ...]:
-        """Give what the rejection changed, also what a run that was killed had changed before."""
-        touched = {atom.atom_id: atom for atom in stored.touched}
-        values = set(tombstone.text_keys)
-        for atom in self._atoms.atoms_of(tombstone.scope):
-            if atom.status == "rejected" and values & set(value_keys(atom.scope, atom.text)):
-                touched.setdefault(atom.atom_id, atom)
-        return tuple(touched.values())
 
     def _publish(self, more: Tombstone | None) -> None:
         if more is not None:

@@ -44,11 +44,11 @@ UNRELATED = (
 )
 """Texts that have nothing to do with one another: what an embedder says of them is its zero. Of
 the bundled model that is a cosine of 0.79, of others 0.1."""
-_NEAR_SHARE = 0.25
+_NEAR_SHARE = 0.3
 """How far from that zero towards 1 a candidate must be. Of the bundled model, related pairs of
 memories are at 0.37 and above, unrelated ones at 0.13 and below."""
 _BLIND = 0.98
-_TERM_SHARE = 0.2
+_TERM_SHARE = 0.25
 
 
 class Floor:
@@ -58,7 +58,7 @@ class Floor:
     :arg rank: atoms at most, of each arm.
     """
 
-    def __init__(self, dense: int, rank: int = 5) -> None:
+    def __init__(self, dense: int, rank: int = 4) -> None:
         self.dense = dense
         self.rank = rank
 

@@ -28,7 +28,7 @@ from stores.records import Atom
 
 __all__ = ["ANSWER_SCHEMA", "MOST_OFFERED", "Complaint", "Question", "Read", "read_answer"]
 
-MOST_OFFERED = 40
+MOST_OFFERED = 24
 """Known atoms shown in one request at most; the best of each new one come first."""
 _COMPLAINT_CHARS = 400
 
@@ -72,12 +72,10 @@ class Question:
 
     :arg new: atoms to be decided about, in the order of the window.
     :arg known: what is offered, by date.
-    :arg near: for each new atom the ids of those known ones that it is near.
     """
 
     new: tuple[Atom, ...]
     known: tuple[Atom, ...]
-    near: tuple[tuple[str, ...], ...]
 
     @classmethod
     def about(cls, found: Sequence[tuple[Atom, Sequence[Atom]]]) -> Question | None:
@@ -86,22 +84,16 @@ class Question:
         A new atom near which nothing was found is not asked about.
         """
         asked = [(atom, known) for atom, known in found if known]
-        depth = max((len(known) for _, known in asked), default=0)
-        in_turn = (known[at] for at in range(depth) for _, known in asked if at < len(known))
+        if not asked:
+            return None
+        depth = max(len(known) for _, known in asked)
         offered: dict[str, Atom] = {}
-        for unit in in_turn:
+        for unit in (known[at] for at in range(depth) for _, known in asked if at < len(known)):
             if len(offered) < MOST_OFFERED:
                 offered.setdefault(unit.atom_id, unit)
-        kept = [
-            (atom, near)
-            for atom, known in asked
-            if (near := tuple(unit.atom_id for unit in known if unit.atom_id in offered))
-        ]
-        if not kept:
-            return None
         # By date, not by score: a score that moves in its last digit must not move a line.
         known = sorted(offered.values(), key=lambda unit: (unit.valid_from, unit.atom_id))
-        return cls(tuple(a for a, _ in kept), tuple(known), tuple(near for _, near in kept))
+        return cls(tuple(atom for atom, _ in asked), tuple(known))
 
     @property
     def labels(self) -> dict[str, Atom]:
@@ -112,12 +104,8 @@ class Question:
         self, prompt: Prompt, model: str, max_tokens: int, complaint: str, version: str
     ) -> ChatRequest:
         """Write the request."""
-        labels = {unit.atom_id: label for label, unit in self.labels.items()}
         known = (_line(label, unit) for label, unit in self.labels.items())
-        new = (
-            _line(f"n{number}", atom, [labels[one] for one in near])
-            for number, (atom, near) in enumerate(zip(self.new, self.near, strict=True), start=1)
-        )
+        new = (_line(f"n{number}", atom) for number, atom in enumerate(self.new, start=1))
         values = {"known": "\n".join(known), "new": "\n".join(new), "complaint": complaint}
         return ChatRequest(
             model=model,
@@ -134,10 +122,9 @@ class Question:
         return tuple(dict.fromkeys([shown[0].scope, *(one.atom_id for one in shown), *events]))
 
 
-def _line(label: str, atom: Atom, near: list[str] | None = None) -> str:
+def _line(label: str, atom: Atom) -> str:
     said = atom.occurred_at.date().isoformat()
-    line: list[object] = [label, atom.type, said, atom.text]
-    return escape(orjson.dumps(line if near is None else [*line, near]).decode())
+    return escape(orjson.dumps([label, said, atom.text]).decode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,11 +272,11 @@ def _text(value: str, parts: Sequence[Atom], max_chars: int) -> str:
     if not any(one.isalnum() for one in text) or _LEAK.search(text) or _LOOP.search(text):
         message = "text must be one plain sentence without ids or JSON"
         raise _Wrong(message)
-    if not _grounded(text, " ".join(said)):
-        message = "text must say only what the new memory and its targets say"
-        raise _Wrong(message)
     if in_another_language(text, said, said):
         message = "text must be in the language of the memories"
+        raise _Wrong(message)
+    if not _grounded(text, " ".join(said)):
+        message = "text must say only what the new memory and its targets say"
         raise _Wrong(message)
     return text
 

@@ -12,8 +12,8 @@ __all__ = ["WarmScope", "WarmScopes"]
 
 _WARM_SCOPES = 2000
 _WARM_BYTES = 512 * 1024 * 1024
-_ATOM_BYTES = 6 * 1024
-"""What an atom takes in memory with its indexes, about, without its vector; measured at 50,000."""
+_ATOM_BYTES = 5 * 1024
+"""What an atom takes with its indexes, without its vector: 4.3 kB measured, with short texts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from connectors.log import EndAt, LogReader, Place, StartAt
 from connectors.settings import Settings
 from flows.parts import consumer_group
 from flows.replay.plan import Span, place_of, span_of
-from flows.topology import FLOWS
+from flows.topology import EVENT_FLOWS
 from stores.generations import Generation
 from stores.records import LogRecord, Outcome
 
@@ -85,7 +85,9 @@ def _span(reader: LogReader, settings: Settings, generation: Generation) -> Span
 def _committed(reader: LogReader, settings: Settings) -> Mapping[int, int]:
     """Say how far a generation is: the flow ``all``, or the slower of ``l0`` and ``l1``."""
     events = settings.topic("l0.events")
-    by_flow = {name: reader.committed(consumer_group(settings, name), events) for name in FLOWS}
+    by_flow = {
+        name: reader.committed(consumer_group(settings, name), events) for name in EVENT_FLOWS
+    }
     whole, index, memory = by_flow["all"], by_flow["l0"], by_flow["l1"]
     apart = {at: min(offset, memory[at]) for at, offset in index.items() if at in memory}
     return {

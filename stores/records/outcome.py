@@ -15,14 +15,16 @@ SKIP_REASONS: dict[str, str] = {
     "session_end": "a session end with no open window",
     "unknown_atom": "a rejection of an atom that the scope does not have",
     "dropped_by_operator": "a person dropped the dead letter for good",
+    "not_due": "a persona job that no reason for a new persona came with",
+    "no_recorded_answer": "a replay may ask nobody, and no run of this scene or persona is recorded",
 }
-"""Why an event or window can end as ``skipped``, by reason code."""
+"""Why an event, window or job can end as ``skipped``, by reason code."""
 
 OutcomeResult = Literal[
     "extracted", "empty", "skipped", "dead_lettered", "indexed", "forgotten", "applied"
 ]
 """``forgotten``: an event or window that a forget request covers, dropped on sight. ``applied``:
-a forget or reject request that was carried out."""
+a forget or reject request that was carried out, a scene or persona job that was worked on."""
 
 
 class Outcome(Contract):
@@ -38,7 +40,7 @@ class Outcome(Contract):
 
     v: Literal[1] = 1
     outcome_id: str
-    kind: Literal["window", "record"]
+    kind: Literal["window", "record", "scene_job", "persona_job"]
     stage: str
     result: OutcomeResult
     reason: str | None = None
@@ -67,6 +69,10 @@ class SceneJob(Contract):
     removed_atom_ids: tuple[str, ...] = Field(
         default=(), description="Atoms that are gone: what rests on them alone must go as well."
     )
+    repair: bool = Field(
+        default=False,
+        description="An atom was superseded, rejected or forgotten: it does not wait its turn.",
+    )
     occurred_at: AwareDatetime
 
 
@@ -78,4 +84,7 @@ class PersonaJob(Contract):
     scope: str
     reason: str = Field(description="Why, in words; `scenes_changed` when nobody asked.")
     scene_paths: tuple[str, ...] = ()
+    removed_atom_ids: tuple[str, ...] = Field(
+        default=(), description="Atoms that are gone: a persona that rests on them is made anew."
+    )
     occurred_at: AwareDatetime

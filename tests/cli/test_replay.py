@@ -129,6 +129,9 @@ def test_topics_that_are_not_there(cli: InProcess, kafka_broker: KafkaBroker) ->
 
 # --- with a model ----------------------------------------------------------------------------
 
+FACTS = ("User lives in Oslo.", "The violin lesson is on Mondays.", "Cinnamon makes them sneeze.")
+"""Nothing alike, so that no question arises whether two of them are the same."""
+
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[ScriptedLlm]:
@@ -142,9 +145,9 @@ def extracted(tmp_path: Path, model: ScriptedLlm) -> InProcess:
     env = {"SEDIMENT_LLM_BASE_URL": model.url, "SEDIMENT_LLM_MODEL": SCRIPTED_MODEL}
     cli = InProcess(tmp_path / "data", env)
     events = [
-        body(f"e{n}", session_id=f"s{n}", content=f"FACT: User has {n} cats.",
+        body(f"e{n}", session_id=f"s{n}", content=f"FACT: {fact}",
              occurred_at=at(60 * n).isoformat())
-        for n in range(3)
+        for n, fact in enumerate(FACTS)
     ]  # fmt: skip
     cli.run("ingest", str(write_lines(tmp_path / "events.jsonl", *events)))
     cli.run("run", "--embedded")

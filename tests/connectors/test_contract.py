@@ -81,6 +81,7 @@ GOOD: list[dict[str, Any]] = [
         )
     ),
     body(request={"target": "user"}),
+    body(type="edit", role=None, request={"target": "atom", "atom_ids": ["a1"]}),
     body(content=""),
     body(content=None, tool_calls=[{"id": "1"}]),
     body(content=None, tool_calls=False),
@@ -148,7 +149,12 @@ BAD += [
         ("forget", {"target": "atom"}),
         ("forget", {"target": "user", "reason": "x" * 201}),
         ("reject", {"target": "user"}),
+        ("edit", {"target": "atom", "atom_ids": ["a1"]}),  # without a text
     )
+]
+BAD += [
+    body(type="edit", role=None, request=request)
+    for request in (None, {"target": "user"}, {"target": "atom", "atom_ids": ["a1", "a2"]})
 ]
 
 TOLERATED: list[dict[str, Any]] = [

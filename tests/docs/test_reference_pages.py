@@ -113,7 +113,7 @@ def test_every_command_shown_is_one(page: Path) -> None:
 def test_a_wrong_command_is_noticed() -> None:
     assert what_is_wrong(["run", "l1", "--workers", "2"]) == ""
     assert what_is_wrong(["topics"]) == ""
-    assert what_is_wrong(["replay"]) == "no command replay"
+    assert what_is_wrong(["rewind"]) == "no command rewind"
     assert what_is_wrong(["topics", "drop"]) == "no command drop"
     assert what_is_wrong(["run", "--from", "0"]) == "no option --from"
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from connectors.embeddings import make_embedder
 from connectors.settings import load_settings
 from flows.parts import open_store
 from tests.cli.in_process import ANA, InProcess, write_lines
-from tests.rig import extraction_script
+from tests.rig import extraction_script, reconcile_script
 from tests.rig.events import at, body
 from tests.rig.scripted_llm import ScriptedLlm
 
@@ -40,18 +45,21 @@ def conversation(said: Sequence[tuple[str, str, str, str]] = SAID) -> list[dict[
 
 
 def remembered(cli: InProcess, *, who: Sequence[str] = ANA) -> set[str]:
-    """Give which of the words the list of memories or the rows of the store still tell.
-
-    The rows are all that recall finds things in.
-    """
+    """Give which of the words recall, the list of memories or the rows of the store still tell."""
     listed = cli.text("memories", "list", *who, "--json")
+    recalled = cli.text(
+        "recall", "What are they called?", *who, "--limit", "100", "--budget-tokens", "100000",
+        "--json",
+    )  # fmt: skip
     scope = "/".join(who[1::2])
     settings = load_settings(data_dir=cli.data_dir)
     with open_store(settings, make_embedder(settings), write=False) as store:
         rows = [one.text for one in store.events_of(scope)]
         rows += [one.text for one in store.atoms_of(scope)]
     told = "\n".join([listed, *rows])
-    return {word for word in (ONE, TWO, THREE) if word in told}
+    found = {word for word in (ONE, TWO, THREE) if word in told}
+    assert {word for word in (ONE, TWO, THREE) if word in recalled} == found
+    return found
 
 
 def wipe(cli: InProcess) -> None:
@@ -213,7 +221,7 @@ def test_recorded_answers_are_forgotten_and_those_of_others_are_not(
         "SEDIMENT_LLM_BASE_URL": llm_server.url,
         "SEDIMENT_LLM_MODEL": extraction_script.SCRIPTED_MODEL,
     }
-    llm_server.answer = extraction_script.answer
+    llm_server.answer = reconcile_script.answer
     cli = InProcess(tmp_path / "data", env)
     cli.run("ingest", str(write_lines(tmp_path / "said.jsonl", *conversation())))
     cli.run("run", "--embedded")
@@ -240,3 +248,52 @@ def words_in_answers(cli: InProcess) -> set[str]:
     found = {word for word in (ONE, TWO, THREE) if word.encode() in held}
     assert found == {word for word in (ONE, TWO, THREE) if word.encode() in files}
     return found
+
+
+DIES = """
+import os, signal, sys
+from flows.cli.main import main
+from stores.milvus import MilvusStore
+
+real = getattr(MilvusStore, {method!r})
+
+def deletes_and_dies(self, *arguments):
+    real(self, *arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+setattr(MilvusStore, {method!r}, deletes_and_dies)
+sys.argv = ["sediment", "run", "--embedded"]
+main()
+"""
+
+
+@pytest.mark.parametrize("method", ["delete_events", "delete_atoms"])
+def test_a_kill_between_the_deletes_and_the_outcome_loses_nothing(
+    cli: InProcess, method: str
+) -> None:
+    cli.run("forget", *ANA, "--session", "s1", "--yes")
+    process = subprocess.run(
+        [sys.executable, "-c", DIES.format(method=method)],
+        env={**os.environ, **WIDE, "SEDIMENT_DATA_DIR": str(cli.data_dir)},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    assert "applied" not in cli.json("audit")["ends"]
+    cli.run("run", "--embedded")
+    assert remembered(cli) == {THREE}
+    assert remembered(cli, who=BOB) == {ONE}
+    audit = cli.json("audit")
+    assert audit["ends"] == ends_with(cli, forgotten=2, applied=1)
+    assert audit["clean"]
+    last = {record.key: record.value for record in cli.logged("sediment.l1.atoms")}
+    assert sum(value is None for value in last.values()) == 2
+    removed = [
+        orjson.loads(record.value or b"")["removed_atom_ids"]
+        for record in cli.logged("sediment.l2.jobs")
+    ]
+    assert len(removed[-1]) == 2
+    shutil.rmtree(cli.data_dir / "milvus")
+    cli.run("rebuild")
+    assert remembered(cli) == {THREE}

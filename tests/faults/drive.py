@@ -28,7 +28,7 @@ from tests.faults.unreliable_llm import Unreliable
 
 __all__ = ["Driver", "Verdict"]
 
-CONCURRENCY = 8
+CONCURRENCY = 4
 _LONGEST_S = 60.0
 _POLL_S = 0.005
 _SPARE = 4

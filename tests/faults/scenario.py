@@ -96,7 +96,7 @@ class Scenario:
         steps = FAULTS[fault](rng, talk)
         if fault not in _ALONE and rng.random() < 0.4:
             # A kill first: the fault then meets a flow that resumes.
-            at = rng.randrange(max(1, len(talk.windows) // 5))
+            at = rng.randrange(max(1, len(talk.windows) // 8))
             steps = [Run("killed", follow=rng.random() < 0.5, kill_at_chat=at), *steps]
         steps = [
             replace(step, workers=rng.choice((1, 1, 2)))
@@ -128,8 +128,8 @@ _DONE = Run("done")
 
 
 def _few(rng: Random, talk: Conversation) -> int:
-    """Choose a count that is reached for sure while a quarter of the windows is worked on."""
-    return rng.randint(1, max(1, talk.healthy // 4))
+    """Choose a count that is reached for sure, also when it is the third kill of a run."""
+    return rng.randint(1, max(1, talk.healthy // 6))
 
 
 def _killed_at(point: str, most: int = 0, *, first: bool = False) -> Make:
@@ -149,8 +149,8 @@ def _killed_at(point: str, most: int = 0, *, first: bool = False) -> Make:
 
 def _killed_while_asking(rng: Random, talk: Conversation) -> list[Step]:
     kills = [
-        Run("killed", follow=rng.random() < 0.5, kill_at_chat=rng.randrange(len(talk.windows) // 5))
-        for _ in range(rng.randint(1, 3))
+        Run("killed", follow=rng.random() < 0.5, kill_at_chat=rng.randrange(len(talk.windows) // 8))
+        for _ in range(rng.randint(1, 2))
     ]
     return [*kills, _DONE]
 

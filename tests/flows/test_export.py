@@ -20,7 +20,9 @@ from flows.upkeep.history import History
 from flows.upkeep.importing import Appended, ImportLog, check_export
 from stores.errors import UserError
 from stores.records import MAX_EVENT_BYTES, Atom, OutRecord, Tombstone
-from tests.rig.events import START, at, atom, body
+from stores.tombstones import Tombstones, tombstone_of
+from stores.value_keys import value_keys
+from tests.rig.events import START, at, atom, body, sourced
 
 FIELDS = ("tenant", "agent", "user")
 ANA, BOB = "acme/helper/ana", "acme/helper/bob"
@@ -39,6 +41,7 @@ class Log:
 
     def __init__(self, folder: Path, *, days: int = 1, partitions: int = 1) -> None:
         self.log = FileLog(folder, Clock(days), partitions=partitions)
+        self.kept_out = Tombstones()
 
     def events(self, *events: dict[str, object]) -> None:
         for one in events:
@@ -61,7 +64,9 @@ class Log:
         return f"sediment.{name}"
 
     def history(self) -> History:
-        return History(self.log, self.topic, scope_fields=FIELDS, dedup_ids=1000)
+        return History(
+            self.log, self.topic, scope_fields=FIELDS, dedup_ids=1000, kept_out=self.kept_out
+        )
 
     def export(self, folder: Path, scope: str | None = None, *, replace: bool = False) -> Exported:
         return write_export(
@@ -70,13 +75,12 @@ class Log:
 
     def import_(self, folder: Path, fields: Sequence[str] = FIELDS) -> tuple[Appended, Appended]:
         manifest = check_export(folder, fields)
-        history = self.history()
 
         def publish(tombstones: Sequence[Tombstone]) -> None:
             for one in tombstones:
-                history.kept_out.add(one)
+                self.kept_out.add(one)
 
-        into = ImportLog(folder, manifest, history, self.log, self.topic, publish=publish)
+        into = ImportLog(folder, manifest, self.history(), self.log, self.topic, publish=publish)
         into.tombstones()
         events, atoms = Appended(), Appended()
         into.events(events)
@@ -340,3 +344,79 @@ def test_a_spoiled_export_is_refused_and_nothing_written(exported: Path, tmp_pat
 def test_an_export_of_other_scopes_is_refused(exported: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="SEDIMENT_SCOPE_FIELDS"):
         Log(tmp_path / "fresh").import_(exported, ("tenant", "user"))
+
+
+# --- what was forgotten ----------------------------------------------------------------------
+
+
+def forgetting(event_id: str, *, offset: int = 77, request_id: str = "r") -> Tombstone:
+    request = sourced(
+        request_id, offset=offset, type="forget", role=None, content=None,
+        request={"target": "event", "event_ids": [event_id]},
+    )  # fmt: skip
+    return tombstone_of(request)
+
+
+def test_what_was_forgotten_is_not_exported_and_its_tombstone_is(log: Log, tmp_path: Path) -> None:
+    log.kept_out.add(forgetting("e1"))
+    exported = log.export(tmp_path / "out")
+    ana = tmp_path / "out" / "acme+helper+ana"
+    assert (exported.manifest.events, exported.manifest.atoms, exported.forgotten) == (3, 2, 2)
+    assert all(b"Lisbon" not in text for text in tree(tmp_path / "out").values())
+    (line,) = (ana / "tombstones.jsonl").read_bytes().splitlines()
+    buried = Tombstone.model_validate_json(line)
+    assert buried.event_keys == forgetting("e1").event_keys
+    assert (buried.topic, buried.partition, buried.offset) == ("", 0, -1)
+    assert not (tmp_path / "out" / "acme+helper+bob" / "tombstones.jsonl").exists()
+
+
+def test_tombstones_of_two_logs_give_the_same_bytes(log: Log, tmp_path: Path) -> None:
+    """Whatever places, parts and order they have there."""
+    whole = forgetting("e1")
+    part = whole.model_copy(update={"tombstone_id": "part", "event_keys": ("k2", "k1")})
+    other = Log(tmp_path / "other")
+    other.events(*SAID)
+    other.atoms(LISBON, NURSE, PORTO, OLD)
+    for made, tombstones in ((log, [whole, part]), (other, [part, forgetting("e1", offset=3)])):
+        for one in tombstones:
+            made.kept_out.add(one)
+    assert log.export(tmp_path / "one").digest == other.export(tmp_path / "two").digest
+
+
+def test_an_older_export_brings_nothing_back(log: Log, exported: Path, tmp_path: Path) -> None:
+    fresh = Log(tmp_path / "fresh")
+    fresh.kept_out.add(forgetting("e1"))
+    events, atoms = fresh.import_(exported)
+    assert (events, atoms) == (Appended(3, 0, 1), Appended(2, 0, 1))
+    assert not any(b"Lisbon" in (value or b"") for value in fresh.records("l1.atoms"))
+    assert not any(b"Lisbon" in (value or b"") for value in fresh.records("l0.events"))
+
+
+def test_tombstones_come_along_and_keep_out_an_older_export(
+    log: Log, exported: Path, tmp_path: Path
+) -> None:
+    log.kept_out.add(forgetting("e1"))
+    log.export(tmp_path / "newer")
+    fresh = Log(tmp_path / "fresh")
+    fresh.import_(tmp_path / "newer")
+    events, atoms = fresh.import_(exported)
+    assert (events, atoms) == (Appended(0, 3, 1), Appended(0, 2, 1))
+    fresh.export(tmp_path / "again")
+    assert tree(tmp_path / "again") == tree(tmp_path / "newer")
+
+
+def test_a_rejected_value_is_not_imported(exported: Path, tmp_path: Path) -> None:
+    fresh = Log(tmp_path / "fresh")
+    values = value_keys(ANA, "USER MOVED TO PORTO")
+    reject = {"kind": "reject", "event_keys": (), "text_keys": values}
+    fresh.kept_out.add(forgetting("e9").model_copy(update=reject))
+    events, atoms = fresh.import_(exported)
+    assert (events, atoms) == (Appended(4), Appended(2, 0, 1))
+
+
+def test_spoiled_tombstones_are_refused(log: Log, tmp_path: Path) -> None:
+    log.kept_out.add(forgetting("e1"))
+    log.export(tmp_path / "out")
+    (tmp_path / "out" / "acme+helper+ana" / "tombstones.jsonl").write_bytes(b"{}\n")
+    with pytest.raises(UserError, match="hash differs"):
+        Log(tmp_path / "fresh").import_(tmp_path / "out")

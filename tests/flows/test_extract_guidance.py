@@ -131,11 +131,15 @@ def test_guidance_changes_the_request_and_the_identity_of_the_atoms() -> None:
     assert extractors[0].version == "llm/extract-chat/2/fake/2"
 
 
-def test_the_longest_guidance_still_fits_beside_a_long_message() -> None:
+def test_the_longest_guidance_takes_its_room_from_the_conversation() -> None:
     chat = FakeChat(answer())
-    entry = GuidanceEntry(text="字" * MAX_GUIDANCE_CHARS)
+    entry = GuidanceEntry(text="".join(chr(0x4E00 + n) for n in range(MAX_GUIDANCE_CHARS)))
     extractor = LlmExtractor(chat, count_tokens=count_tokens, guidance=Guidance((entry,)))
-    asyncio.run(extractor.extract(window(sourced("u1", content="long tale " * 12_000)), None))
+    events = [
+        sourced(f"u{n}", content=f"On day {n} I rowed past the mill.", seconds=n * 660)
+        for n in range(500)
+    ]
+    asyncio.run(extractor.extract(window(*events), None))
     assert len(chat.requests) > 1
     sizes = [sum(count_tokens(text) for _, text in one.messages) for one in chat.requests]
     assert max(sizes) <= 10_000

@@ -74,6 +74,12 @@ def test_names_ids_and_mixed_speech_are_never_called_wrong(said: str, text: str)
     assert not in_another_language(text, [said], [said])
 
 
+def test_who_speaks_two_languages_may_be_quoted_in_either() -> None:
+    said = [SPOKEN["es"], SPOKEN["es"].replace("mes", "año"), "I work in a small bookshop now."]
+    assert not in_another_language("User works in a small bookshop now", said, said)
+    assert in_another_language("User works in a small bookshop now", said[:2], said)
+
+
 def test_the_answer_is_the_same_every_time() -> None:
     said = [SPOKEN["es"]]
     assert {in_another_language(TOLD["en"], said, said) for _ in range(20)} == {True}

@@ -6,7 +6,7 @@ import re
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from connectors.tokens import count_tokens
@@ -206,7 +206,8 @@ def test_a_budget_too_small_for_the_instructions_is_refused_at_once() -> None:
         LlmExtractor(FakeChat(""), count_tokens=count_tokens, prompt_budget=900)
 
 
-@given(st.text(max_size=300), st.integers(1, 40))
+@given(st.text(alphabet="a \n.。，, ", max_size=30) | st.text(max_size=300), st.integers(1, 40))
+@example("a\n\n", 2)  # a cut at the very end would split it for ever
 def test_split_pieces_fit_and_join_to_the_text(text: str, size: int) -> None:
     pieces = split_text(text, lambda piece: len(piece) <= size)
     assert "".join(pieces) == text

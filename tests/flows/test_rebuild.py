@@ -13,12 +13,19 @@ import orjson
 import pytest
 
 from connectors.filelog import FileLog
+from connectors.kafka.deadletter import parse_dead_letter
+from connectors.kafka.redrive import redriven_record
+from flows import outputs
+from flows.async_stage import Failed
+from flows.decode import decode
 from flows.upkeep.history import History, Tally
 from flows.upkeep.rebuild import BATCHES_AT_ONCE, Rebuilder, Rebuilt
 from stores.errors import FlowHalted, MalformedAnswer, ServiceUnavailable
 from stores.protocols import Vectors
-from stores.records import Atom, IndexedEvent, OutRecord
-from tests.rig.events import START, atom, body
+from stores.records import Atom, IndexedEvent, LogRecord, OutRecord, Position, SourcedEvent
+from stores.tombstones import Tombstones, tombstone_of
+from stores.value_keys import value_keys
+from tests.rig.events import START, at, atom, body, sourced
 
 FIELDS = ("tenant", "agent", "user")
 SCOPE = "acme/helper/ana"

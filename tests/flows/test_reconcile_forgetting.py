@@ -89,9 +89,9 @@ def test_a_statement_needs_every_one_of_its_events() -> None:
 
 def test_what_had_an_end_of_its_own_does_not_come_back_after_it() -> None:
     trip = OSLO.model_copy(update={"valid_until": at(30)})
-    store, _ = _told(trip, ROME, forget_request("event-of-rome"), item(KYIV))
-    assert store.atoms["oslo"].status != "active"
-    assert readable(store) == [KYIV.text]
+    store, _ = _told(trip, ROME, forget_request("event-of-rome"))
+    kept = store.atoms["oslo"]
+    assert (kept.status, kept.valid_until, kept.superseded_by) == ("stale", at(30), None)
 
 
 def test_what_was_made_out_of_others_goes_with_each_of_them_and_the_rest_comes_back() -> None:
@@ -239,6 +239,18 @@ def test_a_model_cannot_bring_a_rejected_value_back() -> None:
         assert ROME.text not in readable(store), name
 
 
+def test_what_a_decision_retired_comes_back_when_its_successor_is_rejected() -> None:
+    def updates(_: Shown) -> object:
+        return [decide("update", "m1")]
+
+    old = atom("old", "User has a dog called Rex")
+    new = atom("new", "User gave away the dog called Rex", seconds=60)
+    store, _ = _told(old, new, chat=Answering(updates))
+    assert readable(store) == [new.text]
+    run(_work(store), reject_request("new"))
+    assert readable(store) == [old.text]
+
+
 def test_a_rejected_whole_takes_the_new_part_along_and_gives_back_the_value_before() -> None:
     new = atom("new", "User moved from Oslo to Rome", seconds=60)
     text = "User lives in Rome, moved there from Oslo"
@@ -269,7 +281,8 @@ def test_no_sequence_launders_a_rejected_value(said: list[tuple[str, str]], acti
     store = MemoryStore()
 
     def all_near(lines: Shown) -> object:
-        return [decide(action, *line[4], memory=line[0]) for line in lines["new"]]
+        known = [line[0] for line in lines["known"]]
+        return [decide(action, *known, memory=line[0]) for line in lines["new"]]
 
     work = _work(store, chat=Answering(all_near))
     numbers = itertools.count()

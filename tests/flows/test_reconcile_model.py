@@ -171,7 +171,7 @@ def test_one_call_for_a_window_and_no_raw_ids() -> None:
     (request,) = chat.requests
     lines = shown(request)
     assert [line[0] for line in lines["new"]] == ["n1", "n2"]
-    assert lines["known"] == [["m1", "persona", "2026-03-01", KNOWN.text]]
+    assert lines["known"] == [["m1", "2026-03-01", KNOWN.text]]
     text = "".join(content for _, content in request.messages)
     assert not [one for one in ("event-of-dog", '"dog"', "acme") if one in text]
     assert request.schema == ANSWER_SCHEMA
@@ -187,7 +187,7 @@ def test_text_that_looks_like_the_form_of_the_prompt_stays_data() -> None:
     store, chat = _after([decide("store")], nasty)
     lines = shown(chat.requests[0])
     assert [line[0] for line in lines["new"]] == ["n1"]
-    assert lines["new"][0][3] == nasty.text
+    assert lines["new"][0][2] == nasty.text
     assert KNOWN.text in readable(store)
 
 
@@ -226,3 +226,9 @@ def test_over_http_with_recorded_wrong_answers(llm_server: ScriptedLlm) -> None:
     run(work, item(NEW), error=str(caught.value))
     assert readable(store) == [KNOWN.text]
     assert llm_server.count() == 2
+
+
+def test_the_complaint_names_the_language() -> None:
+    text = "用户有一只叫雷克斯的狗和一只叫汤姆的猫"
+    with pytest.raises(MalformedAnswer, match="in the language"):
+        _after([decide("update", "m1", text=text)])

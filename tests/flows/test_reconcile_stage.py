@@ -35,14 +35,15 @@ WINDOWS = (OSLO, ROME, AGAIN, CAT, TRIP, LATER)
 
 
 def _moves(lines: Shown) -> object:
-    """Replace what a text with "moved" is near; skip what says "now"; merge cats."""
+    """Let "moved" take the place of what is known, and "now" repeat the last of it."""
     decisions = []
-    for label, _, _, text, near in lines["new"]:
+    known = [line[0] for line in lines["known"]]
+    for label, _, text in lines["new"]:
         if "moved" in text:
             text_ = "User lives in Rome, moved from Oslo"
-            decisions.append(decide("update", *near, text=text_, memory=label))
+            decisions.append(decide("update", *known, text=text_, memory=label))
         elif "now" in text:
-            decisions.append(decide("skip", near[0], memory=label))
+            decisions.append(decide("skip", known[-1], memory=label))
         else:
             decisions.append(decide("store", memory=label))
     return decisions
@@ -159,3 +160,19 @@ def test_large_scopes_make_room_by_their_size() -> None:
         kept = WarmScope(ScopeAtoms([atom(f"{scope}{n}", f"fact {n}") for n in range(2)]))
         warm.put(scope, kept)
     assert [scope for scope in "ab" if warm.get(scope) is not None] == ["b"]
+
+
+def test_a_skipped_atom_is_known_when_its_target_has_changed_since() -> None:
+    store, chat = MemoryStore(), Answering(lambda _: [decide("skip", "m1")])
+    work = _work(store, Journal(chat))
+    home = item(atom("home", "User lives in Oslo", slot="home.city"))
+    again = item(atom("again", "User still lives in Oslo", seconds=60))
+    moved = item(atom("moved", "Now it is Rome", slot="home.city", seconds=120))
+    other = item(atom("other", "User works in Oslo and lives well", seconds=180))
+    run(work, home, again, moved)
+    chat.answer = lambda _: [decide("store")]
+    run(work, other)
+    before, asked = dict(store.atoms), len(chat.requests)
+    run(work, again)
+    assert store.atoms == before
+    assert len(chat.requests) == asked

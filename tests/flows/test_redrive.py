@@ -18,7 +18,8 @@ from flows import outputs
 from flows.decode import decode
 from flows.dedup import _FirstOnly
 from flows.upkeep.redrive import Case, Wanted
-from flows.window import ScopeWindows, Skipped, WindowPolicy, _WindowLogic
+from flows.window import Ended, ScopeWindows, WindowPolicy
+from flows.window.operator import _WindowLogic
 from stores.errors import MalformedAnswer
 from stores.records import LogRecord, OutRecord, Position, SourcedEvent, Window
 from tests.flows.stage_rig import TurnedClock
@@ -172,7 +173,7 @@ def test_waiting_windows_are_bounded_and_the_oldest_can_come_again(
     assert whole.window_id == waiting[0].window_id
 
 
-def shown(ended: Sequence[Window | Skipped]) -> list[tuple[str, str, list[str], list[str]]]:
+def shown(ended: Sequence[Ended]) -> list[tuple[str, str, list[str], list[str]]]:
     return [
         (
             one.window_id,
@@ -197,7 +198,7 @@ def test_live_events_and_redriven_windows_do_not_touch_each_other(
     redriven += [list(chance.choice(redriven)) for _ in range(chance.randint(0, 2))]
     queues = [list(live), *[list(events) for events in redriven]]
     cutting = ScopeWindows(POLICY)
-    ended: list[Window | Skipped] = []
+    ended: list[Ended] = []
     step = 0
     while any(queues):
         if step in restarts:
@@ -230,7 +231,7 @@ def test_a_redriven_record_that_decodes_now_is_a_new_event_once() -> None:
 def test_a_live_flow_waits_for_new_events_only(whole: bool) -> None:
     """An event that decodes now is closed when idle; a redriven window opens nothing."""
     events = redriven_events(windows_of(conversation(3))[0]) if whole else [redriven_after_repair()]
-    logic = _WindowLogic(POLICY, TurnedClock(), True, lambda: False, None)
+    logic = _WindowLogic(POLICY, TurnedClock(), True, lambda: False, None, None)
     ended, _ = logic.on_batch(events)
     assert [w.closed_by for w in ended if isinstance(w, Window)] == ["redrive"] * whole
     assert (logic.notify_at() is None) == whole

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.rules import MAX_MEMORIES, RuleExtractor
-from flows.rules.dates import resolve
+from flows.rules.dates import resolve, resolve_end
 from stores.records import L0Event, LogRecord, Memory, Position, Role, SourcedEvent, Window, to_utc
 
 SAID_AT = datetime.fromisoformat("2025-03-05T09:30:00+01:00")  # a Wednesday
@@ -173,7 +173,12 @@ CHINESE = [
     ("我上周三去了医院。", "用户上周三去了医院。", "episodic", None),
     ("明天我要去面试。", "明天用户要去面试。", "episodic", None),
     ("下周我会去北京旅游，可以给我一些建议吗？", "下周用户会去北京旅游。", "episodic", None),
-    ("以后请用中文回答我。", "用户的长期要求：“以后请用中文回答我。”", "instruction", "reply.language"),
+    (
+        "以后请用中文回答我。",
+        "用户的长期要求：“以后请用中文回答我。”",
+        "instruction",
+        "reply.language",
+    ),
     ("永远不要给我推荐恐怖片。", "用户的长期要求：“永远不要给我推荐恐怖片。”", "instruction", None),
     ("以后叫我小林吧。", "用户的长期要求：“以后叫我小林吧。”", "instruction", "name.preferred"),
 ]
@@ -247,6 +252,11 @@ def test_dates_are_resolved_in_the_messages_own_offset(
     assert memory.activity_start == datetime.fromisoformat(f"{start}+01:00")
     assert memory.activity_start.utcoffset() == SAID_AT.utcoffset()
     assert memory.activity_end == (datetime.fromisoformat(f"{end}+01:00") if end else None)
+
+
+@pytest.mark.parametrize("said", ["I'm in Rome until last Friday", "我在罗马到上周五"])
+def test_an_end_that_is_past_is_none(said: str) -> None:
+    assert resolve_end(said, SAID_AT, whole_period=True) is None
 
 
 def test_a_date_that_the_calendar_lacks_is_no_date() -> None:

@@ -30,12 +30,12 @@ def answer(request_body: dict[str, Any]) -> str:
         name: [orjson.loads(line) for line in body.split("\n")]
         for name, body in _FENCED.findall(request_body["messages"][-1]["content"])
     }
-    known = {label: _words(text) for label, _, _, text in shown["known"]}
+    known = {label: _words(text) for label, _, text in shown["known"]}
     decisions = []
-    for label, _, _, text, near in shown["new"]:
+    for label, _, text in shown["new"]:
         words = _words(text)
-        repeats = [one for one in near if _shared(words, known[one]) >= _REPEAT]
-        newer = [one for one in near if known[one][:_BEGINNING] == words[:_BEGINNING]]
+        repeats = [one for one in known if _shared(words, known[one]) >= _REPEAT]
+        newer = [one for one in known if known[one][:_BEGINNING] == words[:_BEGINNING]]
         action = "skip" if repeats else "update" if newer else "store"
         targets = (repeats or newer)[:1]
         decisions.append({"memory": label, "action": action, "targets": targets, "text": None})

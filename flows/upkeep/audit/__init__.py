@@ -42,11 +42,12 @@ order in which they are closed, and extraction and reconciling are queues in tha
 
 An outcome of the extract stage proves nothing about windows before it, which may be at reconcile,
 nor does one that was skipped or forgotten, which never queued. A request does: it waits in both
-queues like a window, so its outcome is proof as V's is, and its absence loss. Windows that may be open prove nothing and are
-never lost: a window of one session may be older than ended windows of another. Where real windows
-are shorter than the rules say (``idle``, ``end_of_input``), their outcomes count and not the
-rules. A record that was refused at the edge ends when it is read: it is lost when a later record
-of its partition has gone through.
+queues like a window, so its outcome is proof as V's is, and its absence loss. A forgotten event
+keeps its place where windows are cut, as in the flow. Windows that may be open prove nothing and
+are never lost: a window of one session may be older than ended windows of another. Where real
+windows are shorter than the rules say (``idle``, ``end_of_input``), their outcomes count and not
+the rules. A record that was refused at the edge ends when it is read: it is lost when a later
+record of its partition has gone through.
 
 The outcomes of a scope have one key and lie in one partition in that order, so what was handed
 over earlier is readable earlier. V counts only when it is older than ``settled_before_ms`` all the

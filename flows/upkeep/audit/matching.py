@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -14,6 +12,13 @@ from connectors.kafka.redrive import as_it_was
 from connectors.settings import ScopeField
 from flows.decode import decode
 from flows.outputs import record_id
+from flows.upkeep.audit.kept import (
+    OutcomeRead,
+    PartitionProgress,
+    digest,
+    event_digest,
+    record_digest,
+)
 from flows.upkeep.audit.order import ScopeOrder, Unended
 from flows.upkeep.audit.report import (
     END_RESULTS,
@@ -30,46 +35,8 @@ from stores.tombstones import Tombstones
 
 __all__ = ["Audit"]
 
-_DIGEST_BYTES = 16
 _DROPPED = "dropped_by_operator"
 T = TypeVar("T")
-
-
-@dataclass(slots=True, eq=False)
-class _OutcomeRead:
-    """One outcome, as it was written last.
-
-    :arg changed: it was written again with another content, which only a redrive explains.
-    :arg conflict: what speaks against it, in words.
-    """
-
-    end: End
-    stage: str
-    outcome_id: str
-    attempts: int
-    pipeline: str
-    content: bytes
-    partition: int
-    first: int
-    last: int
-    expected: int
-    matched: int = 0
-    changed: bool = False
-    conflict: str = ""
-
-
-@dataclass(slots=True)
-class _Progress:
-    """How far the flow has come in one partition, as outcomes and commits show.
-
-    ``settled`` is the largest offset that began a settled outcome; ``first`` and ``next`` bound
-    what was read of the events topic.
-    """
-
-    read_to: int = 0
-    settled: int = -1
-    first: int = -1
-    next: int = 0
 
 
 class Audit:
@@ -107,19 +74,21 @@ class Audit:
         self._selected = selected
         self._in_scope = in_scope
         self._on_end = on_end
-        self._outcomes: dict[str, _OutcomeRead] = {}
-        self._by_event: dict[bytes, _OutcomeRead] = {}
-        self._dropped: dict[bytes, _OutcomeRead] = {}
-        self._forgotten: dict[bytes, _OutcomeRead] = {}
-        self._dropped_refusals: dict[tuple[int, int], _OutcomeRead] = {}
-        self._refusals: dict[str, _OutcomeRead] = {}
+        self._outcomes: dict[str, OutcomeRead] = {}
+        self._by_event: dict[bytes, OutcomeRead] = {}
+        self._dropped: dict[bytes, OutcomeRead] = {}
+        self._forgotten: dict[bytes, OutcomeRead] = {}
+        self._dropped_refusals: dict[tuple[int, int], OutcomeRead] = {}
+        self._refusals: dict[str, OutcomeRead] = {}
         self._not_indexed: dict[str, str] = {}
-        self._progress = {part: _Progress(read_to=offset) for part, offset in committed.items()}
+        self._progress = {
+            part: PartitionProgress(read_to=offset) for part, offset in committed.items()
+        }
         self._proof: dict[str, int] = {}  # scope to the last offset of its settled windows
         self._orders: dict[str, ScopeOrder] = {}
         self._seen: set[bytes] = set()
         self._redriven: set[str] = set()  # outcome ids of what was redriven
-        self._unjudged: list[tuple[_OutcomeRead, EventEnd]] = []
+        self._unjudged: list[tuple[OutcomeRead, EventEnd]] = []
         self._shared: dict[Any, Any] = {}
         self._ends: Counter[End] = Counter()
         self._index_reasons: Counter[str] = Counter()
@@ -136,6 +105,8 @@ class Audit:
         except ValidationError:
             self._unreadable += 1
             return
+        if outcome.stage in ("scenes", "persona"):
+            return  # of jobs, which no event waits for
         if outcome.stage == "index" or outcome.result == "indexed":
             self._note_index(outcome)
             return
@@ -144,8 +115,8 @@ class Audit:
             self._note_progress(outcome, record.timestamp_ms < self._settled_before_ms)
         if not self._wanted(outcome.scope if outcome.event_ids else None):
             return
-        content = _digest(outcome.model_dump_json(exclude={"attempts", "pipeline"}))
-        read = _OutcomeRead(
+        content = digest(outcome.model_dump_json(exclude={"attempts", "pipeline"}))
+        read = OutcomeRead(
             end=self._share((outcome.result, outcome.reason or "")),
             stage=self._share(outcome.stage),
             outcome_id=outcome.outcome_id,
@@ -178,12 +149,12 @@ class Audit:
     def _assign(
         self,
         outcome: Outcome,
-        read: _OutcomeRead,
-        before: _OutcomeRead | None,
-        table: dict[bytes, _OutcomeRead],
+        read: OutcomeRead,
+        before: OutcomeRead | None,
+        table: dict[bytes, OutcomeRead],
     ) -> None:
         for event_id, offset in zip(outcome.event_ids, outcome.offsets, strict=False):
-            key = _record_key(outcome.scope or "", event_id, offset)
+            key = record_digest(outcome.scope or "", event_id, offset)
             other = table.get(key)
             table[key] = read
             if other is not None and other is not before:
@@ -202,7 +173,7 @@ class Audit:
         if not outcome.offsets:
             return
         # The first offset is of this partition; the others may not be, where a scope is spread.
-        progress = self._progress.setdefault(outcome.partition, _Progress())
+        progress = self._progress.setdefault(outcome.partition, PartitionProgress())
         progress.read_to = max(progress.read_to, outcome.offsets[0] + 1)
         if settled:
             progress.settled = max(progress.settled, outcome.offsets[0])
@@ -215,7 +186,7 @@ class Audit:
     def read_event(self, record: LogRecord) -> None:
         """Take a record of the events topic; each partition in its order, from its beginning."""
         partition, offset = record.position.partition, record.position.offset
-        progress = self._progress.setdefault(partition, _Progress())
+        progress = self._progress.setdefault(partition, PartitionProgress())
         progress.first = offset if progress.first < 0 else progress.first
         progress.next = offset + 1
         again = as_it_was(record) if record.headers else None
@@ -230,7 +201,11 @@ class Audit:
             self._refused(record, progress)
 
     def _came_again(
-        self, record: LogRecord, original: LogRecord, redriven: Redriven, progress: _Progress
+        self,
+        record: LogRecord,
+        original: LogRecord,
+        redriven: Redriven,
+        progress: PartitionProgress,
     ) -> None:
         self._redriven.add(redriven.window_id or record_id(redriven.stage, original.position))
         unread = record.position.offset >= progress.read_to
@@ -238,7 +213,7 @@ class Audit:
             EventEnd(record.position, record.timestamp_ms, "not_read" if unread else "redriven")
         )
 
-    def _refused(self, record: LogRecord, progress: _Progress) -> None:
+    def _refused(self, record: LogRecord, progress: PartitionProgress) -> None:
         partition, offset = record.position.partition, record.position.offset
         read = self._refusal(record.position)
         dropped = self._dropped_refusals.get((partition, offset))
@@ -255,7 +230,7 @@ class Audit:
         else:
             self._tell(EventEnd(record.position, record.timestamp_ms, "pending"))
 
-    def _accepted(self, sourced: SourcedEvent, progress: _Progress) -> None:
+    def _accepted(self, sourced: SourcedEvent, progress: PartitionProgress) -> None:
         scope, event, position = sourced.scope, sourced.event, sourced.position
         order = self._orders.get(scope)
         if order is None:
@@ -263,15 +238,15 @@ class Audit:
         order.lies_in(position.partition)
         # An event today, another version of the pipeline may have refused it.
         refusal = self._refusal(position)
-        key = _record_key(scope, event.event_id, position.offset)
+        key = record_digest(scope, event.event_id, position.offset)
         forgotten = self._forgotten.pop(key, None)
         read = self._matched(key)
-        if self._is_forgotten(sourced, forgotten, order):
+        if self._is_forgotten(sourced, forgotten, order, had_ended=read is not None):
             return
         if refusal is not None and (read is None or read.stage == "decode"):
             self._tell_outcome(read or refusal, sourced.record, sourced)
             return
-        identity = _event_key(scope, event.event_id)
+        identity = event_digest(scope, event.event_id)
         repeated = identity in self._seen
         if repeated and read is None:
             self._tell(_end_of(sourced, "duplicate"))
@@ -291,7 +266,12 @@ class Audit:
             order.without_outcome(sourced)
 
     def _is_forgotten(
-        self, sourced: SourcedEvent, read: _OutcomeRead | None, order: ScopeOrder
+        self,
+        sourced: SourcedEvent,
+        read: OutcomeRead | None,
+        order: ScopeOrder,
+        *,
+        had_ended: bool,
     ) -> bool:
         """Tell the end of an event that a request covers.
 
@@ -302,19 +282,22 @@ class Audit:
             read.matched += 1
         elif not self._kept_out.covers_event(sourced):
             return False
-        identity = _event_key(sourced.scope, sourced.event.event_id)
+        identity = event_digest(sourced.scope, sourced.event.event_id)
         if read is None and identity in self._seen:
             return False  # a repeated record of it
         order.ids += identity not in self._seen
         self._seen.add(identity)
-        order.forgotten(sourced)
+        if had_ended:
+            order.ended(sourced)
+        else:
+            order.forgotten(sourced)
         if read is not None:
             self._tell_outcome(read, sourced.record, sourced)
         else:
             self._tell(_end_of(sourced, "forgotten"))
         return True
 
-    def _matched(self, key: bytes) -> _OutcomeRead | None:
+    def _matched(self, key: bytes) -> OutcomeRead | None:
         """Find the outcome of a record; its drop, where that came after it was given up."""
         read, dropped = self._by_event.pop(key, None), self._dropped.pop(key, None)
         for one in (read, dropped):
@@ -322,7 +305,7 @@ class Audit:
                 one.matched += 1
         return dropped if dropped and (read is None or read.end[0] == "dead_lettered") else read
 
-    def _refusal(self, position: Position) -> _OutcomeRead | None:
+    def _refusal(self, position: Position) -> OutcomeRead | None:
         if not self._refusals:
             return None
         read = self._refusals.get(record_id("decode", position))
@@ -343,7 +326,7 @@ class Audit:
     # --- ends ---
 
     def _tell_outcome(
-        self, read: _OutcomeRead, record: LogRecord, sourced: SourcedEvent | None = None
+        self, read: OutcomeRead, record: LogRecord, sourced: SourcedEvent | None = None
     ) -> None:
         end = EventEnd(
             record.position,
@@ -359,7 +342,9 @@ class Audit:
         )
         if read.conflict:
             self._tell(end.faulty("conflicting", read.conflict))
-        elif read.changed and not self._kept_out.concerns(end.scope):  # whether it was redriven is known when all events are read
+        elif read.changed and not self._kept_out.concerns(
+            end.scope
+        ):  # whether it was redriven is known when all events are read
             self._unjudged.append((read, end))
         else:
             self._tell(end)
@@ -424,29 +409,15 @@ class Audit:
         position, at = one.position, one.timestamp_ms
         return EventEnd(position, at, result, reason, scope, one.session_id, one.event_id)
 
-    def _unmatched(self, read: _OutcomeRead) -> UnmatchedOutcome | None:
+    def _unmatched(self, read: OutcomeRead) -> UnmatchedOutcome | None:
         if read.matched >= read.expected:
             return None
-        progress = self._progress.get(read.partition, _Progress())
+        progress = self._progress.get(read.partition, PartitionProgress())
         if not 0 <= progress.first <= read.first or read.last >= progress.next:
             return None  # of records that retention took, or that came while we read
         missing = read.expected - read.matched
         offsets = (read.first, read.last)
         return UnmatchedOutcome(read.outcome_id, read.stage, read.partition, offsets, missing)
-
-
-def _digest(text: str) -> bytes:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
-
-
-def _event_key(scope: str, event_id: str) -> bytes:
-    """Identify an event. Ids hold no control characters."""
-    return _digest(f"{scope}\n{event_id}")
-
-
-def _record_key(scope: str, event_id: str, offset: int) -> bytes:
-    """Identify one record of an event."""
-    return _digest(f"{scope}\n{event_id}\n{offset}")
 
 
 def _end_of(sourced: SourcedEvent, result: EndResult) -> EventEnd:

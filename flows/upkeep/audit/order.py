@@ -103,23 +103,20 @@ class ScopeOrder:
             self._mark(self._likely.close_all("idle", [event.session_id]))
 
     def forgotten(self, sourced: SourcedEvent) -> None:
-        """Take an event that was forgotten: it moves the clock and proves nothing else.
+        """Take an event that was forgotten and has no window's outcome: it keeps its place.
 
-        It may have ended in its session's open window, so it closes none.
+        So it counts where windows are cut, as in the flow, and nothing is said of itself.
         """
         self._advance(sourced)
+        self._join(sourced, _unended(sourced))
+        if self._likely is not None:
+            self._follow(self._likely, sourced)
 
     def without_outcome(self, sourced: SourcedEvent) -> Unended:
         """Take an event that has none."""
         event, offset = sourced.event, sourced.position.offset
         self._advance(sourced)
-        one = Unended(
-            sourced.position,
-            sourced.record.timestamp_ms,
-            event.event_id,
-            event.session_id,
-            sourced.occurred_at,
-        )
+        one = _unended(sourced)
         self.unended[sourced.position] = one
         if is_request(sourced):  # it waits behind the windows that were closed before it
             one.closed_by, one.likely_open = offset, False
@@ -127,8 +124,7 @@ class ScopeOrder:
         self._join(sourced, one)
         if self._likely is None:
             self._likely = ScopeWindows(replace(self.policy, background=0, dedup_ids=1))
-        for ended in self._likely.on_event(sourced):
-            self._mark([ended] if isinstance(ended, Window) else [])
+        self._follow(self._likely, sourced)
         one.likely_open = one.likely_open and self._likely.is_open(event.session_id)
         return one
 
@@ -182,7 +178,23 @@ class ScopeOrder:
             one.closed_by, one.likely_open = offset, False
         del stretch.events[:count], stretch.before[:count]
 
+    def _follow(self, likely: ScopeWindows, sourced: SourcedEvent) -> None:
+        for ended in likely.on_event(sourced):
+            self._mark([ended] if isinstance(ended, Window) else [])
+
     def _mark(self, windows: list[Window]) -> None:
         for window in windows:
             for sourced in window.events:
-                self.unended[sourced.position].likely_open = False
+                if sourced.position in self.unended:
+                    self.unended[sourced.position].likely_open = False
+
+
+def _unended(sourced: SourcedEvent) -> Unended:
+    event = sourced.event
+    return Unended(
+        sourced.position,
+        sourced.record.timestamp_ms,
+        event.event_id,
+        event.session_id,
+        sourced.occurred_at,
+    )

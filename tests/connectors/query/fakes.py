@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 
 import numpy as np
@@ -176,14 +176,13 @@ class FakeEmbedder:
         return np.array([1, 0, 0, 0], dtype=np.float32)
 
 
-class FakeAtoms:
-    """An atom store in a dict."""
+class FakeStore:
+    """Atoms, events and profiles in memory."""
 
-    def __init__(self, atoms: Sequence[Atom] = ()) -> None:
-        self.atoms = {one.atom_id: one for one in atoms}
-
-    def upsert_atoms(self, atoms: Sequence[Atom], vectors: Vectors) -> None:
-        self.atoms |= {one.atom_id: one for one in atoms}
+    def __init__(self) -> None:
+        self.atoms: dict[str, Atom] = {}
+        self.events: list[IndexedEvent] = []
+        self.profiles: list[Profile] = []
 
     def atoms_of(self, scope: str, *, only_active: bool = False) -> list[Atom]:
         found = [
@@ -197,15 +196,20 @@ class FakeAtoms:
         one = self.atoms.get(atom_id)
         return one if one is not None and one.scope == scope else None
 
-
-class FakeEvents:
-    """Source events in a list."""
-
-    def __init__(self, events: Sequence[IndexedEvent] = ()) -> None:
-        self.events = list(events)
-
     def get_events(self, scope: str, event_ids: Sequence[str]) -> list[IndexedEvent]:
         return [one for one in self.events if one.scope == scope and one.event_id in event_ids]
+
+    def events_of(self, scope: str, session_id: str | None = None) -> Iterator[IndexedEvent]:
+        for one in self.events:
+            if one.scope == scope and session_id in (None, one.session_id):
+                yield one
+
+    def profiles_of(self, scope: str, kind: ProfileKind | None = None) -> list[Profile]:
+        return [one for one in self.profiles if one.scope == scope and kind in (None, one.kind)]
+
+    def get_profile(self, scope: str, kind: ProfileKind, path: str) -> Profile | None:
+        found = self.profiles_of(scope, kind)
+        return next((one for one in found if one.path == path), None)
 
 
 def words(text: str) -> int:

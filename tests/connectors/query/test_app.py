@@ -1,4 +1,4 @@
-"""The service over real HTTP: uvicorn on a free port, httpx as the client."""
+"""The service over real HTTP: recall, who may call, events in, limits."""
 
 from __future__ import annotations
 
@@ -6,166 +6,28 @@ import json
 import logging
 import socket
 import threading
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 
-from connectors.query.app import create_app, server_config
-from connectors.query.auth import KeyEntry, KeyRing, new_key
+from connectors.query.auth import KeyEntry
 from connectors.query.models import EventsAnswer, RecallAnswer
-from connectors.query.recall import Recall
-from connectors.settings import Settings
 from stores.errors import ServiceUnavailable
-from stores.records import MAX_EVENT_BYTES, L0Event, OutRecord
-from tests.connectors.query.fakes import (
-    SCOPE,
-    FakeAtoms,
-    FakeClock,
-    FakeEmbedder,
-    FakeEvents,
-    FakeSearcher,
-    atom,
-    event,
-    hits,
+from stores.records import MAX_EVENT_BYTES, L0Event
+from tests.connectors.query.fakes import SCOPE
+from tests.connectors.query.serving import (
+    ANA,
+    ENTRY,
+    SECRET,
+    SECRET_TEXT,
+    TENANT_SECRET,
+    World,
+    error_of,
+    message,
+    serve,
 )
-
-ANA = {"tenant": "acme", "agent": "helper", "user": "ana"}
-SECRET_TEXT = "the vault code is swordfish"
-
-
-@dataclass
-class World:
-    """Everything around the service, for a test to turn."""
-
-    searcher: FakeSearcher = field(default_factory=FakeSearcher)
-    log: list[OutRecord] = field(default_factory=list)
-    log_error: Exception | None = None
-    hang: threading.Event | None = None
-    checks: dict[str, Exception | None] = field(default_factory=dict)
-    url: str = ""
-
-    def append(self, records: list[OutRecord]) -> None:
-        if self.hang is not None:
-            self.hang.wait(timeout=60)
-        if self.log_error is not None:
-            raise self.log_error
-        self.log += records
-
-    def check(self, name: str) -> None:
-        error = self.checks.get(name)
-        if error is not None:
-            raise error
-
-
-def serve(
-    world: World, keys: KeyRing | None, *, request_timeout_s: float = 30.0
-) -> Iterator[httpx.Client]:
-    settings = Settings(host="127.0.0.1", port=0)
-    recall = Recall.of(settings, world.searcher, FakeEmbedder(), FakeClock())
-    app = create_app(
-        recall=recall,
-        append=world.append,
-        settings=settings,
-        keys=keys,
-        checks={name: lambda name=name: world.check(name) for name in ("milvus", "log")},  # type: ignore[misc]
-        atoms=FakeAtoms(
-            [atom("new", "lives in Berlin", sources=("e1",), day=1),
-             atom("old", "lives in Lyon", status="superseded"),
-             atom("theirs", scope="acme/helper/bob")]
-        ),
-        events=FakeEvents([event("e1", "I moved to Berlin"), event("e2")]),
-        request_timeout_s=request_timeout_s,
-    )  # fmt: skip
-    server = uvicorn.Server(server_config(app, settings))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        world.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        try:
-            while not server.started:
-                assert thread.is_alive()
-                time.sleep(0.01)
-            with httpx.Client(base_url=world.url, timeout=20) as client:
-                yield client
-        finally:
-            server.should_exit = True
-            thread.join()
-            recall.close()
-
-
-SECRET, ENTRY = new_key("ana-only", "acme", agent="helper", user="ana")
-TENANT_SECRET, TENANT_ENTRY = new_key("all-of-acme", "acme")
-
-
-@pytest.fixture(scope="module")
-def shared_world() -> World:
-    return World()
-
-
-@pytest.fixture(scope="module")
-def plain_service(shared_world: World) -> Iterator[httpx.Client]:
-    yield from serve(shared_world, None)
-
-
-@pytest.fixture(scope="module")
-def keyed_service(shared_world: World) -> Iterator[httpx.Client]:
-    yield from serve(shared_world, KeyRing([ENTRY, TENANT_ENTRY]))
-
-
-@pytest.fixture
-def world(shared_world: World) -> World:
-    """Turn the world back to its beginning; the services of the module stay up."""
-    shared_world.log, shared_world.log_error, shared_world.hang = [], None, None
-    shared_world.checks = {}
-    shared_world.searcher.asked.clear()
-    shared_world.searcher.answers = {
-        ("atoms", "dense"): hits(atom("a1", "lives in Berlin")),
-        ("atoms", "keyword"): hits(atom("a1", "lives in Berlin")),
-        ("events", "keyword"): hits(event("e1", SECRET_TEXT)),
-    }
-    return shared_world
-
-
-@pytest.fixture
-def client(world: World, plain_service: httpx.Client) -> httpx.Client:
-    """Call the service without keys."""
-    return plain_service
-
-
-@pytest.fixture
-def keyed(world: World, keyed_service: httpx.Client) -> httpx.Client:
-    """Call the service with keys, with the key that is bound to one user."""
-    keyed_service.headers["authorization"] = f"Bearer {SECRET}"
-    return keyed_service
-
-
-def message(name: str = "m1", **fields: Any) -> dict[str, Any]:
-    return {
-        "v": 1,
-        "event_id": name,
-        "tenant_id": "acme",
-        "agent_id": "helper",
-        "user_id": "ana",
-        "session_id": "s1",
-        "role": "user",
-        "content": "I moved to Berlin",
-        "occurred_at": "2024-05-01T09:00:00+02:00",
-        **fields,
-    }
-
-
-def error_of(response: httpx.Response) -> dict[str, Any]:
-    body = response.json()
-    assert "Traceback" not in response.text
-    error: dict[str, Any] = body["error"]
-    assert set(error) == {"code", "message", "field"}
-    return error
-
 
 # --- recall ----------------------------------------------------------------------------------
 
@@ -178,7 +40,8 @@ def test_recall(client: httpx.Client, world: World) -> None:
     assert {scope for _, _, scope, _, _ in world.searcher.asked} == {SCOPE}
     assert {
         "id", "layer", "type", "text", "score", "ranks", "occurred_at", "session_id",
-        "source_event_ids", "truncated", "tokens",
+        "source_event_ids", "status", "valid_from", "valid_until", "truncated", "tokens",
+        "explain",
     } == set(response.json()["items"][0])  # fmt: skip
 
 
@@ -197,7 +60,7 @@ def test_recall_takes_limit_budget_and_layers(client: httpx.Client) -> None:
         ({"limit": 101}, "limit"),
         ({"budget_tokens": 0}, "budget_tokens"),
         ({"layers": []}, "layers"),
-        ({"layers": ["persona"]}, "layers.0"),
+        ({"layers": ["moods"]}, "layers.0"),
         ({"since": "2024-05-01T09:00:00"}, "since"),
         ({"sesion_id": "s1"}, "sesion_id"),
         ({"session_id": ""}, "session_id"),
@@ -231,7 +94,9 @@ def test_a_missing_scope_part_is_asked_for(client: httpx.Client) -> None:
 def test_a_dead_store_is_503_and_not_an_empty_answer(client: httpx.Client, world: World) -> None:
     down = ServiceUnavailable("milvus", "10.0.0.9 refused", retry_after=7)
     world.searcher.answers = {
-        (layer, arm): down for layer in ("atoms", "events") for arm in ("dense", "keyword")
+        (layer, arm): down
+        for layer in ("atoms", "events", "profiles")
+        for arm in ("dense", "keyword")
     }
     response = client.post("/v1/recall", json={"query": "Where?", **ANA})
     assert response.status_code == 503
@@ -436,36 +301,6 @@ def test_a_log_that_is_down_is_503_with_retry_after(client: httpx.Client, world:
     assert client.post("/v1/events", json=message()).status_code == 200
 
 
-# --- memories --------------------------------------------------------------------------------
-
-
-def test_memories_come_in_a_fixed_order(client: httpx.Client) -> None:
-    body = client.get("/v1/memories", params=ANA).json()
-    assert ([one["atom_id"] for one in body["items"]], body["total"]) == (["old", "new"], 2)
-    body = client.get("/v1/memories", params={**ANA, "limit": 1, "offset": 1}).json()
-    assert ([one["atom_id"] for one in body["items"]], body["total"]) == (["new"], 2)
-    body = client.get("/v1/memories", params={**ANA, "only_active": True}).json()
-    assert [one["atom_id"] for one in body["items"]] == ["new"]
-
-
-def test_one_memory_with_the_events_it_came_from(client: httpx.Client) -> None:
-    body = client.get("/v1/memories/new", params=ANA).json()
-    assert body["memory"]["text"] == "lives in Berlin"
-    assert [(one["event_id"], one["text"]) for one in body["events"]] == [
-        ("e1", "I moved to Berlin")
-    ]
-
-
-@pytest.mark.parametrize("name", ["theirs", "none"])
-def test_another_scopes_memory_is_not_there(client: httpx.Client, name: str) -> None:
-    response = client.get(f"/v1/memories/{name}", params=ANA)
-    assert response.status_code == 404
-    assert error_of(response)["code"] == "not_found"
-    # The control: its owner finds it.
-    owner = client.get("/v1/memories/theirs", params={**ANA, "user": "bob"})
-    assert owner.status_code == 200
-
-
 # --- health ----------------------------------------------------------------------------------
 
 
@@ -495,9 +330,10 @@ def test_the_contract_names_both_bodies_of_events(client: httpx.Client) -> None:
         "L0Event",
         "EventBatch",
     ]
-    assert set(contract["paths"]) == {
-        "/v1/recall", "/v1/events", "/v1/memories", "/v1/memories/{memory_id}", "/healthz",
-        "/readyz",
+    assert {path for path in contract["paths"] if not path.startswith("/v3/")} == {
+        "/v1/recall", "/v1/memories/search", "/v1/events/search", "/v1/events", "/v1/memories",
+        "/v1/memories/{memory_id}", "/v1/memories/{memory_id}/reject", "/v1/forget",
+        "/v1/persona", "/v1/scenes", "/v1/scenes/{name}", "/v1/status", "/healthz", "/readyz",
     }  # fmt: skip
     assert "HTTPBearer" in contract["components"]["securitySchemes"]
 
@@ -581,11 +417,13 @@ def test_no_log_line_holds_what_was_said_or_asked(
         client.post("/v1/recall", json={"query": SECRET_TEXT, **ANA})
         client.post("/v1/events", json=message(content=SECRET_TEXT))
         client.get("/v1/memories/new", params={**ANA, "session_id": "swordfish"})
+        client.get("/v1/memories/swordfish", params=ANA)
     lines = [one.getMessage() for one in caplog.records if one.name == "sediment.access"]
     assert [line.rsplit(" ", 1)[0] for line in lines] == [
         "POST /v1/recall 200",
         "POST /v1/events 200",
-        "GET /v1/memories/{memory_id} 200",
+        "GET /v1/memories/{memory_id} 422",
+        "GET /v1/memories/{memory_id} 404",
     ]
     ours = [one.getMessage() for one in caplog.records if not one.name.startswith("httpx")]
     assert "swordfish" not in "".join(ours)

@@ -1,0 +1,220 @@
+"""Replay with recorded answers on real Kafka, beside a plain read of the same topic.
+
+    python -m benchmarks.replay [--events N] [--workers N] [--json]
+
+The whole flow runs: decode, window, extract, gate, reconcile, outcomes and atoms to Kafka, the
+index stage's batches. Only the store and the embedding model are stand-ins that do nothing: the
+dense index has a benchmark of its own. Answers come from the SQLite journal; they are recorded
+by a first replay, with a scripted model, which is not measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from benchmarks.pipeline import Figure, event_bytes, show
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.sink import KafkaAppender
+from connectors.kafka.topics import create_topics
+from connectors.log import EndAt, Place, StartAt
+from connectors.settings import Settings, load_settings
+from flows.parts import (
+    flow_parts,
+    generation_log,
+    in_generation,
+    open_log,
+    prepare_topics,
+    recovery_folder,
+)
+from flows.replay.answers import AnswerTally
+from flows.replay.plan import Pace, Reached, ReplayPlan, span_of
+from flows.runner import FlowRun, StopSignal
+from flows.topology import Progress, build_flow
+from stores.generations import MAIN, AnswerMode, Generation
+from stores.protocols import Vectors
+from stores.records import Atom, IndexedEvent, OutRecord
+from tests.rig import reconcile_script
+from tests.rig.extraction_script import SCRIPTED_MODEL, answer
+from tests.rig.kafka import real_kafka
+from tests.rig.scripted_llm import CHAT, scripted_llm
+
+_PARTITIONS = 4
+_CHUNK = 2000
+_DIMENSION = 64
+_MEMORIES = 2  # of one window: what a model finds in ten ordinary messages
+_WORDS = tuple(f"{first}{last}" for first in "bdfgklmnprst" for last in (
+    "arel", "ivon", "ostep", "ulan", "erim", "inka", "oba", "yrt", "emil", "andu", "oxi", "ephan",
+))  # fmt: skip
+
+
+class _NoStore:
+    """Takes everything and keeps nothing: what a store costs is measured elsewhere."""
+
+    def upsert_events(self, events: Sequence[IndexedEvent], vectors: Vectors) -> None:
+        pass
+
+    def upsert_atoms(self, atoms: Sequence[Atom], vectors: Vectors) -> None:
+        pass
+
+    def atoms_of(self, scope: str, *, only_active: bool = False) -> list[Atom]:
+        return []
+
+
+class _NoModel:
+    """Embeds a text as numbers drawn from its hash: no two texts are near."""
+
+    name = "none"
+    dimension = _DIMENSION
+
+    async def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        rows = [np.random.default_rng(hash(text) & 0xFFFFFFFF).random(_DIMENSION) for text in texts]
+        vectors = np.asarray(rows, np.float32) - 0.5
+        unit: Vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return unit
+
+    async def embed_query(self, text: str) -> Vectors:
+        vector: Vectors = (await self.embed_passages([text]))[0]
+        return vector
+
+
+def _short_answer(body: dict[str, Any]) -> str:
+    if reconcile_script.is_asked(body):
+        return reconcile_script.answer(body)
+    found = orjson.loads(answer(body))
+    found["memories"] = found["memories"][:_MEMORIES]
+    return orjson.dumps(found).decode()
+
+
+def _produce(settings: Settings, events: int) -> None:
+    rng = random.Random(7)
+    appender = KafkaAppender(KafkaConnection(settings.brokers))
+    topic = settings.topic("l0.events")
+    for start in range(0, events, _CHUNK):
+        records = []
+        for number in range(start, min(events, start + _CHUNK)):
+            said = " ".join(rng.choices(_WORDS, k=12))
+            key, value = event_bytes(number, text=f"{said}.")
+            records.append(OutRecord(topic, key.encode(), value))
+        appender.append(records)
+
+
+def _replayed(settings: Settings, answers: AnswerMode, workers: int) -> tuple[float, Progress]:
+    """Replay the whole topic into the settings' generation; give the seconds it took."""
+    prepare_topics(settings)
+    topic = settings.topic("l0.events")
+    reader = open_log(settings).reader
+    plan = ReplayPlan(
+        span=span_of(reader, topic, Place("beginning"), Place("end")),
+        wanted=None,
+        pace=Pace(0, time.monotonic),
+        answers=answers,
+        tally=AnswerTally(),
+        reached=Reached(),
+    )
+    stop, progress = StopSignal(), Progress()
+    opened: Any = (_NoStore(), _NoModel())
+    with flow_parts(
+        settings,
+        "all",
+        stop,
+        follow=False,
+        progress=progress,
+        opened=opened,
+        replay=plan,
+    ) as parts:
+        flow = FlowRun(
+            lambda: build_flow("all", parts),
+            recovery_folder(settings, "all"),
+            timedelta(seconds=settings.snapshot_interval_s),
+            workers,
+        )
+        began = time.perf_counter()
+        flow.start()
+        flow.wait()
+        seconds = time.perf_counter() - began
+    assert answers != "recorded" or plan.tally.asked == 0
+    return seconds, progress
+
+
+def _raw_read(settings: Settings) -> float:
+    reader = open_log(settings).reader
+    began = time.perf_counter()
+    count = sum(
+        1 for _ in reader.read(settings.topic("l0.events"), StartAt.beginning(), EndAt.latest())
+    )
+    return count / (time.perf_counter() - began)
+
+
+@contextmanager
+def prepared(events: int) -> Iterator[Settings]:
+    """Give settings of a broker that holds events, whose answers are recorded."""
+    with (
+        real_kafka() as broker,
+        scripted_llm(answer=_short_answer) as model,
+        tempfile.TemporaryDirectory() as name,
+    ):
+        settings = load_settings(
+            data_dir=Path(name),
+            brokers=broker.bootstrap,
+            topic_partitions=_PARTITIONS,
+            llm_base_url=model.url,
+            llm_model=SCRIPTED_MODEL,
+        )
+        create_topics(KafkaConnection(broker.bootstrap), settings.topic_prefix, _PARTITIONS)
+        _produce(settings, events)
+        _replayed(in_generation(settings, MAIN), "missing", 2)
+        asked = model.count(CHAT)
+        yield settings
+        assert model.count(CHAT) == asked, "the measured replay asked the model"
+
+
+def measure(events: int, workers: int) -> Figure:
+    """Replay with recorded answers, beside the raw read."""
+    with prepared(events) as settings:
+        raw = _raw_read(settings)
+        generation_log(settings).write(Generation(name="again", answers="recorded"))
+        used = time.process_time()
+        seconds, progress = _replayed(in_generation(settings, "again"), "recorded", workers)
+        used = time.process_time() - used
+        rate = events / seconds
+        return Figure(
+            f"replay, recorded answers, {workers} workers",
+            rate,
+            raw,
+            rate / raw,
+            "events/s",
+            "10,000 events/s",
+            f"beside: plain read of the topic; {events:,} events, {progress.ended:,} windows, "
+            f"{events / used:,.0f} events for each second of processor time",
+        )
+
+
+def main() -> None:
+    """Measure, and print a table or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.replay")
+    parser.add_argument("--events", type=int, default=40_000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args()
+    figures = [measure(options.events, options.workers)]
+    if options.json:
+        print(json.dumps([asdict(figure) for figure in figures], indent=2))
+    else:
+        show(figures)
+
+
+if __name__ == "__main__":
+    main()

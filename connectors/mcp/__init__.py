@@ -1,0 +1,1 @@
+"""Memory as tools for agents, over the Model Context Protocol: on stdio and over HTTP."""

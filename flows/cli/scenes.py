@@ -1,0 +1,342 @@
+"""``sediment scenes``: the scene files of a scope, their history, and a person's own changes.
+
+The folder is on the machine where the flow that writes scenes runs. Changes take effect for
+recall with the next scene run, which is asked for here.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from connectors.settings import Settings
+from flows.cli.common import (
+    Agent,
+    Brokers,
+    DataDir,
+    Json,
+    Team,
+    Tenant,
+    User,
+    err,
+    local_time,
+    memory_settings_from,
+    out,
+    print_json,
+    scope_label,
+    scope_of,
+)
+from flows.runner import SystemClock
+from stores.errors import UserError
+from stores.ids import content_id
+from stores.records import OutRecord, SceneJob
+from stores.scenes import (
+    DELETED_MARK,
+    Generation,
+    ProfileFile,
+    SceneFolder,
+    index_of,
+    render,
+)
+
+__all__ = ["file_json", "generation_json", "scenes", "show_file", "show_history"]
+
+scenes = typer.Typer(
+    no_args_is_help=True, help="List, show, edit and restore the scene files of a scope."
+)
+Name = Annotated[str, typer.Argument(metavar="NAME", help="File name; `.md` may be left out.")]
+
+
+@contextmanager
+def _opened(settings: Settings) -> Iterator[SceneFolder]:
+    from flows.layer_parts import open_scene_folder
+
+    with open_scene_folder(settings) as folder:
+        yield folder
+
+
+@scenes.command("list")
+def list_scenes(
+    tenant: Tenant,
+    agent: Agent = "",
+    user: User = "",
+    team: Team = "",
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """List the scenes of a scope, those that recall came up with most first.
+
+    Example: sediment scenes list --tenant demo --agent companion --user ana
+    """
+    settings = memory_settings_from(data_dir=data_dir)
+    scope = scope_of(settings, tenant, agent, user, team)
+    with _opened(settings) as folder:
+        files, number = folder.files(scope), folder.current(scope).number
+    if json:
+        items = [file_json(one.path, files[one.path]) for one in index_of(files)]
+        print_json({"generation": number, "items": items, "total": len(items)})
+        return
+    if not files:
+        out.print(f"no scenes of {scope_label(scope)}", markup=False)
+        return
+    table = Table(title=f"{scope_label(scope)}, generation {number}", title_justify="left")
+    for column in ("file", "heat", "atoms", "updated", "written by"):
+        table.add_column(column, no_wrap=column in ("heat", "atoms"), overflow="fold")
+    table.add_column("summary", ratio=1, overflow="fold")
+    for one in index_of(files):
+        file = files[one.path]
+        cells = (one.path, str(one.heat), str(len(file.atoms)), f"{one.updated:%Y-%m-%d}",
+                 file.generator, one.summary)  # fmt: skip
+        table.add_row(*(Text(cell) for cell in cells))
+    out.print(table)
+
+
+@scenes.command("show")
+def show_scene(
+    name: Name,
+    tenant: Tenant,
+    agent: Agent = "",
+    user: User = "",
+    team: Team = "",
+    generation: Annotated[
+        int | None, typer.Option(min=1, help="An earlier generation [default: the current one]")
+    ] = None,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Show one scene file as it is, front matter included.
+
+    Example: sediment scenes show Work-and-study --tenant demo --agent companion --user ana
+    """
+    settings = memory_settings_from(data_dir=data_dir)
+    scope = scope_of(settings, tenant, agent, user, team)
+    with _opened(settings) as folder:
+        files = folder.files(scope, generation)
+    show_file(_path(name), files, scope, json=json)
+
+
+@scenes.command("history")
+def history(
+    tenant: Tenant,
+    agent: Agent = "",
+    user: User = "",
+    team: Team = "",
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Show how the scenes of a scope came about: every generation that is kept, newest first.
+
+    Example: sediment scenes history --tenant demo --agent companion --user ana
+    """
+    settings = memory_settings_from(data_dir=data_dir)
+    scope = scope_of(settings, tenant, agent, user, team)
+    with _opened(settings) as folder:
+        kept = folder.history(scope)
+    show_history(kept, scope, json=json)
+
+
+@scenes.command("restore")
+def restore(
+    generation: Annotated[int, typer.Argument(metavar="GENERATION", help="See its history.")],
+    tenant: Tenant,
+    agent: Agent = "",
+    user: User = "",
+    team: Team = "",
+    data_dir: DataDir = None,
+    brokers: Brokers = None,
+    json: Json = False,
+) -> None:
+    """Make the files of an earlier generation the current ones again, as a new generation.
+
+    Example: sediment scenes restore 3 --tenant demo --agent companion --user ana
+    """
+    settings = memory_settings_from(data_dir=data_dir, brokers=brokers)
+    scope = scope_of(settings, tenant, agent, user, team)
+    now = SystemClock().now()
+    with _opened(settings) as folder:
+        made = folder.restore(scope, generation, now)
+    _ask_for_run(settings, scope, made, now)
+    _told(f"generation {generation} is current again, as generation {made.number}", made, json)
+
+
+@scenes.command("edit")
+def edit(
+    name: Name,
+    tenant: Tenant,
+    agent: Agent = "",
+    user: User = "",
+    team: Team = "",
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", help="Take the text from this file, `-` for stdin, not an editor."),
+    ] = None,
+    data_dir: DataDir = None,
+    brokers: Brokers = None,
+    json: Json = False,
+) -> None:
+    """Write a scene yourself: in $EDITOR, or from a file. An empty text takes the scene away.
+
+    Your text is a generation of its own. An agent that is at work meanwhile does not overwrite
+    it: it begins again, on top of what you wrote.
+
+    Example: sediment scenes edit Work-and-study --file work.md --tenant demo --agent companion
+    --user ana
+    """
+    settings = memory_settings_from(data_dir=data_dir, brokers=brokers)
+    scope = scope_of(settings, tenant, agent, user, team)
+    path, now = _path(name), SystemClock().now()
+    with _opened(settings) as folder:
+        base = folder.current(scope).number
+        known = folder.files(scope).get(path)
+        before = render(known) if known else ""
+        text = _read(file) if file is not None else _in_editor(before, path)
+        if text == before:
+            _told("nothing changed", folder.current(scope), json)
+            return
+        made = folder.edit(scope, path, text, now, base)
+    _ask_for_run(settings, scope, made, now)
+    gone = text.strip() in ("", DELETED_MARK)
+    _told(f"{path} is {'gone' if gone else 'written'}, generation {made.number}", made, json)
+
+
+def show_file(path: str, files: dict[str, ProfileFile], scope: str, *, json: bool) -> None:
+    """Print one file of a scope. Raises ``UserError`` when it is not there."""
+    if path not in files:
+        there = ", ".join(files) or "none"
+        message = f"{scope_label(scope)} has no file {path}; there are: {there}"
+        raise UserError(message)
+    if json:
+        print_json({**file_json(path, files[path]), "text": files[path].body})
+        return
+    sys.stdout.write(render(files[path]))
+    sys.stdout.flush()
+
+
+def show_history(kept: list[Generation], scope: str, *, json: bool) -> None:
+    """Print the generations of a scope, newest first."""
+    if json:
+        print_json({"items": [generation_json(one) for one in kept], "total": len(kept)})
+        return
+    if not kept:
+        out.print(f"nothing is written of {scope_label(scope)}", markup=False)
+        return
+    table = Table()
+    for column in ("generation", "from", "dated", "by", "why", "files", "changed"):
+        table.add_column(column, overflow="fold")
+    for one in kept:
+        change = one.change
+        changed = ", ".join(name for name, at in one.versions.items() if at == one.number)
+        cells = (
+            str(one.number),
+            str(one.base),
+            local_time(change.at) if change else "",
+            change.author if change else "",
+            change.reason if change else "",
+            str(len(one.versions)),
+            changed,
+        )
+        table.add_row(*(Text(cell) for cell in cells))
+    out.print(table)
+
+
+def file_json(path: str, file: ProfileFile) -> dict[str, object]:
+    """Give a file's front matter for scripts."""
+    return {
+        "path": path,
+        "title": file.title,
+        "summary": file.summary,
+        "heat": file.heat,
+        "created": file.created.isoformat(),
+        "updated": file.updated.isoformat(),
+        "generator": file.generator,
+        "atoms": list(file.atoms),
+        "archived": list(file.archived),
+    }
+
+
+def generation_json(one: Generation) -> dict[str, object]:
+    """Give a generation for scripts."""
+    change = one.change
+    return {
+        "generation": one.number,
+        "base": one.base,
+        "at": change.at.isoformat() if change else None,
+        "author": change.author if change else None,
+        "reason": change.reason if change else None,
+        "files": list(one.versions),
+        "changed": [name for name, at in one.versions.items() if at == one.number],
+    }
+
+
+def _path(name: str) -> str:
+    return name if name.lower().endswith(".md") else f"{name}.md"
+
+
+def _read(file: Path) -> str:
+    if str(file) == "-":
+        return sys.stdin.read()
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        message = f"--file: cannot read {file}: {why}"
+        raise UserError(message) from None
+
+
+def _in_editor(text: str, path: str) -> str:
+    editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
+    if not editor:
+        message = "neither VISUAL nor EDITOR names an editor; set one, or give the text with --file"
+        raise UserError(message)
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Path(folder, path)
+        draft.write_text(text, "utf-8")
+        try:
+            done = subprocess.run([*editor, str(draft)], check=False)
+        except OSError as error:
+            message = f"EDITOR: cannot run {editor[0]}: {error.strerror}"
+            raise UserError(message) from None
+        if done.returncode:
+            message = f"the editor ended with {done.returncode}; nothing was changed"
+            raise UserError(message)
+        return draft.read_text("utf-8")
+
+
+def _ask_for_run(settings: Settings, scope: str, made: Generation, now: datetime) -> None:
+    """Put a job without atoms into the topic: the flow then tells topic and index."""
+    from flows.layers import ASKED_HEADER
+    from flows.parts import open_log
+
+    job = SceneJob(
+        job_id=content_id("l2-asked", scope, str(made.number), now.isoformat()),
+        scope=scope,
+        window_id="",
+        atom_ids=(),
+        repair=True,
+        occurred_at=now,
+    )
+    value = job.model_dump_json(exclude_none=True).encode()
+    record = OutRecord(
+        settings.topic("l2.jobs"), scope.encode(), value, ((ASKED_HEADER, b"person"),)
+    )
+    open_log(settings).appender.append([record])
+
+
+def _told(what: str, made: Generation, json: bool) -> None:
+    if json:
+        print_json(generation_json(made))
+        return
+    out.print(what, markup=False, soft_wrap=True)
+    err.print("recall sees it after the next scene run (`sediment run` or a running flow)")

@@ -1,0 +1,179 @@
+"""Opens what scenes and persona stand on: folders, locks, heat counters, writers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from bytewax.inputs import Source
+
+from connectors.log import Appender
+from connectors.settings import Settings
+from flows.async_stage import AsyncStage, Work
+from flows.layers import Layers, LayersProgress
+from flows.outputs import Topics
+from flows.persona import PersonaParts, PersonaRequests, PersonaWork
+from flows.prompts import load_prompt
+from flows.scenes import (
+    AgentLimits,
+    Pace,
+    ProfileSync,
+    SceneAgent,
+    SceneLimits,
+    SceneParts,
+    SceneWork,
+)
+from stores.coordination import LocalLocks, RedisLocks, ScopeLocks
+from stores.milvus import MilvusStore
+from stores.protocols import ChatModel, Clock, Embedder, KeptOut
+from stores.records import LogRecord
+from stores.scenes import HeatCounters, LocalHeat, RedisHeat, SandboxLimits, SceneFolder
+
+__all__ = ["LayerBase", "open_layers", "open_persona_folder", "open_scene_folder", "scene_pace"]
+
+_PERSONAS_KEPT = 3
+_GRACE_S = 60.0  # for lock, files, topic and index around a run's own time limit
+
+
+@dataclass(frozen=True)
+class LayerBase:
+    """What a flow has open already.
+
+    :arg stage: makes a stage of a name, its work and its limits.
+    :arg source: makes the source of a topic, by its name without prefix; ``None`` where only
+        what is passed on counts.
+    """
+
+    store: MilvusStore
+    embedder: Embedder
+    chat: ChatModel | None
+    clock: Clock
+    kept_out: KeptOut
+    appender: Appender
+    topics: Topics
+    stage: Callable[..., AsyncStage[Any, Any]]
+    source: Callable[[str], Source[LogRecord]] | None
+    live: bool
+    stopping: Callable[[], bool]
+    progress: LayersProgress
+
+
+def scene_pace(settings: Settings) -> Pace:
+    """Say how often scenes are brought up to date, from the settings."""
+    return Pace(
+        quiet=timedelta(seconds=settings.scene_quiet_s),
+        between=timedelta(seconds=settings.scene_between_s),
+        max_wait=timedelta(seconds=settings.scene_max_wait_s),
+    )
+
+
+@contextmanager
+def open_scene_folder(settings: Settings) -> Iterator[SceneFolder]:
+    """Open the scene folders of a generation of memory."""
+    folder = SceneFolder(settings.generation_dir / "scenes")
+    try:
+        yield folder
+    finally:
+        folder.close()
+
+
+@contextmanager
+def open_persona_folder(settings: Settings) -> Iterator[SceneFolder]:
+    """Open the persona folders of a generation of memory."""
+    folder = SceneFolder(settings.generation_dir / "persona", "persona", keep=_PERSONAS_KEPT)
+    try:
+        yield folder
+    finally:
+        folder.close()
+
+
+@contextmanager
+def open_layers(settings: Settings, base: LayerBase) -> Iterator[Layers | None]:
+    """Open scenes and persona; ``None`` when they are switched off."""
+    if settings.scene_writer == "off":
+        yield None
+        return
+    chat = base.chat if settings.scene_writer == "model" else None
+    with ExitStack() as stack:
+        scenes = stack.enter_context(open_scene_folder(settings))
+        personas = stack.enter_context(open_persona_folder(settings))
+        locks, heat = _coordination(settings, stack)
+        sync = ProfileSync(
+            base.store, base.embedder, base.appender.append, settings.topic("profiles")
+        )
+        scene_work = SceneWork(
+            SceneParts(
+                folder=scenes,
+                locks=locks,
+                heat=heat,
+                atoms=base.store,
+                profiles=base.store,
+                sync=sync,
+                agent=_agent(settings, chat, base.clock),
+                kept_out=base.kept_out,
+            ),
+            SceneLimits(
+                capacity=settings.scene_capacity,
+                atoms=settings.scene_atoms,
+                sandbox=SandboxLimits(
+                    max_file_bytes=settings.scene_file_bytes, max_files=2 * settings.scene_capacity
+                ),
+            ),
+        )
+        persona_work = PersonaWork(
+            PersonaParts(
+                folder=personas,
+                locks=locks,
+                requests=PersonaRequests(settings.generation_dir / "persona-requests"),
+                atoms=base.store,
+                profiles=base.store,
+                sync=sync,
+                chat=chat,
+                kept_out=base.kept_out,
+                mode=settings.extract_mode,
+                every=settings.persona_atoms,
+            )
+        )
+
+        def stage(name: str, work: Work, timeout_s: float) -> AsyncStage[Any, Any]:  # type: ignore[type-arg]
+            return base.stage(name, work, concurrency=settings.concurrency, timeout_s=timeout_s)
+
+        source = base.source
+        yield Layers(
+            scenes=stage("scenes", scene_work, settings.scene_time_s + _GRACE_S),
+            persona=stage("persona", persona_work, settings.llm_timeout_s + _GRACE_S),
+            pace=scene_pace(settings),
+            topics=base.topics,
+            clock=base.clock,
+            live=base.live,
+            stopping=base.stopping,
+            progress=base.progress,
+            asked_scenes=source("l2.jobs") if source else None,
+            asked_personas=source("l3.jobs") if source else None,
+        )
+
+
+def _agent(settings: Settings, chat: ChatModel | None, clock: Clock) -> SceneAgent | None:
+    if chat is None:
+        return None
+    limits = AgentLimits(
+        steps=settings.scene_steps,
+        time=timedelta(seconds=settings.scene_time_s),
+        tokens=settings.scene_tokens,
+        answer_tokens=settings.llm_max_tokens,
+    )
+    return SceneAgent(chat, load_prompt(f"scenes-{settings.extract_mode}"), clock, limits)
+
+
+def _coordination(settings: Settings, stack: ExitStack) -> tuple[ScopeLocks, HeatCounters]:
+    if not settings.redis_url:
+        return LocalLocks(), LocalHeat()
+    prefix = settings.generation_prefix
+    locks = RedisLocks(settings.redis_url, f"{prefix}.locks")
+    stack.callback(locks.close)
+    heat = RedisHeat(settings.redis_url, f"{prefix}.heat")
+    stack.callback(heat.close)
+    return locks, heat

@@ -1,0 +1,116 @@
+"""From committed files to what others read: the profiles topic, then the search index.
+
+What the index holds is compared with the files each time and brought in line, in this order:
+topic, then index. So what is in line in the index is in the topic as well, whatever a crash
+came between; and a person's edit, or an index that was lost, is put right by the next run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from stores.protocols import Embedder, ProfileStore, Vectors
+from stores.records import OutRecord, Profile, ProfileKind
+from stores.scenes import Generation, ProfileFile, changed_profiles
+
+__all__ = ["ProfileSync", "file_of"]
+
+
+def file_of(profile: Profile) -> ProfileFile:
+    """Give the file that a profile was made of; which atoms were archived it does not tell."""
+    return ProfileFile(
+        kind=profile.kind,
+        title=profile.title,
+        body=profile.text,
+        created=profile.created_at,
+        updated=profile.updated_at,
+        summary=profile.summary,
+        heat=profile.heat,
+        atoms=profile.atom_ids,
+        generator=profile.generator,
+    )
+
+
+class ProfileSync:
+    """Brings topic and index in line with the files of a scope.
+
+    :arg publish: writes records to the log, durably. Blocking; called from a thread.
+    :arg topic: full name of the profiles topic.
+    """
+
+    def __init__(
+        self,
+        store: ProfileStore,
+        embedder: Embedder,
+        publish: Callable[[Sequence[OutRecord]], object],
+        topic: str,
+    ) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._publish = publish
+        self._topic = topic
+
+    async def bring(
+        self,
+        scope: str,
+        kind: ProfileKind,
+        files: Mapping[str, ProfileFile],
+        generation: Generation,
+        *,
+        erase: bool = False,
+    ) -> tuple[str, ...]:
+        """Bring one kind of profile of a scope in line; give the names that were written.
+
+        Doing it twice changes nothing. Raises what store, log and embedder raise.
+
+        :arg erase: what is gone was forgotten: its record in the topic is taken out, name and
+            all, not followed by one that says it is deleted.
+        """
+        stored = {
+            one.path: one for one in await asyncio.to_thread(self._store.profiles_of, scope, kind)
+        }
+        written = [
+            _after(one, stored.get(one.path))
+            for one in changed_profiles(scope, kind, {}, files, generation)
+            if one.path not in stored or stored[one.path].content_hash != one.content_hash
+        ]
+        before = {path: file_of(one) for path, one in stored.items() if path not in files}
+        gone = [
+            _after(one, stored[one.path])
+            for one in changed_profiles(scope, kind, before, {}, generation)
+        ]
+        if not written and not gone:
+            return ()
+        records = [_record(self._topic, one) for one in written]
+        records += [
+            OutRecord(self._topic, one.profile_id.encode(), None)
+            if erase
+            else _record(self._topic, one)
+            for one in gone
+        ]
+        await asyncio.to_thread(self._publish, records)
+        vectors = await self._vectors(written, len(gone))
+        await asyncio.to_thread(self._store.upsert_profiles, [*written, *gone], vectors)
+        return tuple(one.path for one in (*written, *gone))
+
+    async def _vectors(self, written: Sequence[Profile], gone: int) -> Vectors:
+        nothing = np.zeros((gone, self._embedder.dimension), np.float32)
+        if not written:
+            return nothing
+        rows = await self._embedder.embed_passages([one.search_text() for one in written])
+        return np.concatenate([rows, nothing])
+
+
+def _after(profile: Profile, stored: Profile | None) -> Profile:
+    """Let versions grow, also where a folder that was lost counts from 1 again."""
+    if stored is None or profile.version > stored.version:
+        return profile
+    return profile.model_copy(update={"version": stored.version + 1})
+
+
+def _record(topic: str, profile: Profile) -> OutRecord:
+    value = profile.model_dump_json(exclude_none=True).encode()
+    return OutRecord(topic, profile.profile_id.encode(), value)

@@ -83,7 +83,8 @@ def render(items: Sequence[RecallItem]) -> str:
 
 
 def _line(item: RecallItem) -> str:
-    kind = f"{item.type or 'somebody'} said" if item.layer == "event" else item.type
+    speaker = item.speaker or item.type or "somebody"
+    kind = f"{speaker} said" if item.layer == "event" else item.type
     return f"- [{item.occurred_at.date().isoformat()}, {_inside(kind)}] {_inside(item.text)}"
 
 

@@ -110,6 +110,7 @@ class RecallItem(Answer):
     id: str
     layer: ItemLayer
     type: str
+    speaker: str | None = Field(default=None, description="Name of who said an event.")
     text: str
     score: float = Field(description="Comparable only within one answer.")
     ranks: dict[SearchArm, int] = Field(description="Place in each arm that found it, from 1.")

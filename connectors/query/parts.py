@@ -136,6 +136,7 @@ def item_of(ranked: Ranked, explain: bool) -> RecallItem:
         shown = {
             "layer": "event",
             "type": record.role,
+            "speaker": clean_text(record.name).strip() or None,
             "session_id": record.session_id,
             "source_event_ids": (record.event_id,),
         }

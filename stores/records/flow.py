@@ -165,10 +165,11 @@ class IndexedEvent:
     occurred_at: datetime
     position: Position
     user_id: str = ""
+    name: str = ""
 
     def search_text(self) -> str:
-        """Give what is embedded and indexed."""
-        return self.text
+        """Give what is embedded and indexed: who speaks, where that has a name, and the text."""
+        return f"{self.name}: {self.text}" if self.name else self.text
 
     @classmethod
     def of(cls, sourced: SourcedEvent) -> IndexedEvent:
@@ -183,4 +184,5 @@ class IndexedEvent:
             occurred_at=sourced.occurred_at,
             position=sourced.position,
             user_id=event.user_id,
+            name=event.name or "",
         )

@@ -81,7 +81,7 @@ async def search(call: Reading, body: AtomicSearch) -> JSONResponse:
 async def update(call: Writing, body: AtomicUpdate) -> JSONResponse:
     """Give an atom another text. The flow does it in its turn. Right: write."""
     atom = await call.service.blocking(partial(call.service.store.get_atom, call.scope, body.id))
-    if atom is None or atom.scope != call.scope or False:
+    if atom is None or atom.scope != call.scope or not _holds(call, atom):
         raise ApiError(404, "not_found", "this scope has no atom with this id")
     if body.background not in (None, atom.scene or ""):
         message = "the background of an atom cannot be edited"

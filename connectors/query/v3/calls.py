@@ -65,10 +65,14 @@ class Call:
 
 
 class UnsupportedCall(ApiError):
-    """What the other system can do and this one cannot."""
+    """What the other system can do and this one cannot.
+
+    422, its code for a request that is well formed and cannot be carried out: 404 already means
+    that a file or atom is not there, and a client tries again after a 5xx.
+    """
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
-        super().__init__(501, "unsupported", message, field=field)
+        super().__init__(422, "unsupported", message, field=field)
 
 
 async def _reading(request: Request, caller: Reader, service: TheService) -> Call:

@@ -120,7 +120,7 @@ async def delete(call: Writing, body: ConversationDelete) -> JSONResponse:
     """
     messages, sessions = possible_ids(body.messages()), possible_ids(body.sessions())
     if sessions:
-        pass
+        call.caller.credential.require(right_to_forget(ControlRequest(target="session")))
         if call.task_id is not None:
             message = "a session is deleted as a whole, not for one task; leave task_id out"
             raise UnsupportedCall(message, field="task_id")

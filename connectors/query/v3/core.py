@@ -46,7 +46,7 @@ async def count(call: Reading, _body: CoreRequest) -> JSONResponse:
 
 @router.post("/v3/core/write", response_model=Envelope[CoreFile])
 async def write(_call: Writing, _body: CoreWrite) -> JSONResponse:
-    """Not supported: 501."""
+    """Not supported: 422. Right: write."""
     raise UnsupportedCall(_EDIT_THE_FILE)
 
 

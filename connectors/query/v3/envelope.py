@@ -70,9 +70,8 @@ ERRORS: Answers = {
     408: _error("The body did not arrive in time."),
     413: _error("The body is too large."),
     415: _error("The body is compressed, or not sent as JSON."),
-    422: _error("An id of the scope is missing."),
+    422: _error("An id of the scope is missing, or Sediment cannot do this; see `data.reason`."),
     429: _error("This key makes too many calls; see `Retry-After`."),
-    501: _error("Sediment cannot do this; the message says what to do instead."),
     503: _error("A dependency is down; see `Retry-After`."),
     504: _error("No answer in time."),
 }

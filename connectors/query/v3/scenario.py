@@ -58,13 +58,13 @@ async def read(call: Reading, body: ScenarioPath) -> JSONResponse:
 
 @router.post("/v3/scenario/write", response_model=Envelope[ScenarioFile])
 async def write(_call: Writing, _body: ScenarioWrite) -> JSONResponse:
-    """Not supported: 501."""
+    """Not supported: 422. Right: write."""
     raise UnsupportedCall(_EDIT_THE_FILE)
 
 
 @router.post("/v3/scenario/rm", response_model=Envelope[ScenarioFile])
 async def rm(_call: Writing, _body: ScenarioPath) -> JSONResponse:
-    """Not supported: 501."""
+    """Not supported: 422. Right: write."""
     raise UnsupportedCall(_EDIT_THE_FILE)
 
 

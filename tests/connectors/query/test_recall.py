@@ -536,3 +536,14 @@ async def test_without_neighbours_the_hits_are_told(searcher: FakeSearcher) -> N
 
 def replace_offset(event: IndexedEvent, offset: int) -> Position:
     return event.position._replace(offset=offset)
+
+
+@pytest.mark.asyncio
+async def test_who_said_it_is_told_by_name(searcher: FakeSearcher) -> None:
+    said = replace(event("e1", "I live alone"), name="Mara")
+    searcher.answers = {("events", "keyword"): hits(said)}
+    async with recalling(searcher) as recall:
+        answer = await recall.recall(RecallQuery(SCOPE, "Where does Mara live?"))
+    assert answer.items[0].speaker == "Mara"
+    assert "[2024-05-01, Mara said] I live alone" in answer.user_context
+    assert said.search_text() == "Mara: I live alone"

@@ -32,6 +32,7 @@ from rich.table import Table
 
 from connectors.query.question import RecallQuery
 from connectors.query.recall import Recall
+from flows.runner import SystemClock
 from stores.embedded import open_embedded
 from stores.milvus import MilvusStore
 from stores.protocols import Filter, Hit, Vectors
@@ -131,7 +132,7 @@ async def measure(memories: int, questions: int, folder: Path) -> dict[str, Any]
         written = fill(store, memories, rng)
         await asyncio.sleep(3)  # the last flush and compaction
         embedder = InstantEmbedder(vectors[0])
-        recall = Recall(store, embedder)
+        recall = Recall(store, embedder, SystemClock())
         pool = ThreadPoolExecutor(4)
         took: dict[str, list[float]] = {"raw in turn": [], "raw at once": [], "recall": []}
         steps: dict[str, list[float]] = {}

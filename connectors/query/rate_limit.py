@@ -32,7 +32,7 @@ local bucket = redis.call('HMGET', KEYS[1], 'tokens', 'at')
 local tokens, at = tonumber(bucket[1]) or burst, tonumber(bucket[2]) or now
 tokens = math.min(burst, tokens + math.max(0, now - at) * rate)
 local wait = 0
-if tokens >= 0 then tokens = tokens - 0.5 else wait = (1 - tokens) / rate end
+if tokens >= 1 then tokens = tokens - 1 else wait = (1 - tokens) / rate end
 redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens))
 redis.call('HSET', KEYS[1], 'at', string.format('%.6f', now))
 redis.call('PEXPIRE', KEYS[1], math.ceil(burst / rate * 1000) + 1000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rich.padding import Padding
 from rich.text import Text
 
 from connectors.importers import ImportDefaults, read_events
@@ -12,7 +13,9 @@ from connectors.settings import Settings
 from flows.cli.common import Brokers, DataDir, out, progress_bar, scope_label, settings_from
 from flows.cli.ingest import Ingested, ingest_file
 from flows.cli.memories import ask, show_answer, show_atoms
+from flows.cli.persona import persona_with_navigation
 from flows.cli.run import process
+from flows.cli.scenes import show_index
 from flows.demo import CONVERSATION, DemoQuestion, load_demo
 from flows.runner import StopSignal, stop_on_signals
 from flows.topology import Progress
@@ -28,13 +31,15 @@ _SHOWN_PER_QUESTION = 3
 _TOUR = """\
 sediment memories list --tenant demo --agent companion --user ana
 sediment memories show ID --tenant demo --agent companion --user ana
+sediment scenes history --tenant demo --agent companion --user ana
+sediment persona show --tenant demo --agent companion --user ana
 sediment recall "your own question" --tenant demo --agent companion --user ana
 sediment ingest FILE --tenant acme --agent helper --user you --session first
 sediment up        the flow and the query service together"""
 
 
 def demo(data_dir: DataDir = None, brokers: Brokers = None) -> None:
-    """Ingest a conversation, extract memories, ask questions. Running it again changes nothing.
+    """Ingest a conversation, let all layers settle, ask questions. Again, it changes nothing.
 
     Example: sediment demo
     """
@@ -59,12 +64,37 @@ def demo(data_dir: DataDir = None, brokers: Brokers = None) -> None:
         show_atoms(atoms, title=f"\nWhat is known of {scope_label(scope)}")
     out.print("\n● holds today   ○ superseded by something said later", style="dim")
 
-    out.rule("[bold]3. Recall")
+    out.rule("[bold]3. Scenes and persona")
+    _show_layers(settings, scopes[0])
+
+    out.rule("[bold]4. Recall")
     asked = [(_scope(question, settings), question.question) for question in questions]
     for question, answer in zip(questions, ask(settings, asked), strict=True):
         _show(question, answer)
     out.rule("[bold]Go on")
     out.print(Text(_TOUR), soft_wrap=True)
+
+
+def _show_layers(settings: Settings, scope: str) -> None:
+    """Show one user's scene folder, one of its files, and their persona."""
+    from flows.layer_parts import open_persona_folder, open_scene_folder
+
+    if settings.scene_writer == "off":
+        out.print("SEDIMENT_SCENE_WRITER is off, so there are none")
+        return
+    with open_scene_folder(settings) as scenes, open_persona_folder(settings) as personas:
+        files = scenes.files(scope)
+        kept = len(scenes.history(scope))
+        persona = persona_with_navigation(personas, scenes, scope)
+    out.print(Text(f"The scene folder of {scope_label(scope)}, after {kept} runs", "bold"))
+    show_index(files)
+    largest = max(files, key=lambda name: (len(files[name].archived), name), default=None)
+    if largest is not None:
+        out.print(Text(f"\n{largest}", "bold"))
+        out.print(Padding(Text(files[largest].body), (0, 0, 0, 3)))
+    if persona is not None:
+        out.print(Text("\npersona.md", "bold"))
+        out.print(Padding(Text(persona.body), (0, 0, 0, 3)))
 
 
 def _ingest(settings: Settings) -> int:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -51,7 +52,14 @@ from stores.scenes import (
     render,
 )
 
-__all__ = ["file_json", "generation_json", "scenes", "show_file", "show_history"]
+__all__ = [
+    "file_json",
+    "generation_json",
+    "scenes",
+    "show_file",
+    "show_history",
+    "show_index",
+]
 
 scenes = typer.Typer(
     no_args_is_help=True, help="List, show, edit and restore the scene files of a scope."
@@ -91,16 +99,8 @@ def list_scenes(
     if not files:
         out.print(f"no scenes of {scope_label(scope)}", markup=False)
         return
-    table = Table(title=f"{scope_label(scope)}, generation {number}", title_justify="left")
-    for column in ("file", "heat", "atoms", "updated", "written by"):
-        table.add_column(column, no_wrap=column in ("heat", "atoms"), overflow="fold")
-    table.add_column("summary", ratio=1, overflow="fold")
-    for one in index_of(files):
-        file = files[one.path]
-        cells = (one.path, str(one.heat), str(len(file.atoms)), f"{one.updated:%Y-%m-%d}",
-                 file.generator, one.summary)  # fmt: skip
-        table.add_row(*(Text(cell) for cell in cells))
-    out.print(table)
+    out.print(Text(f"{scope_label(scope)}, generation {number}", "bold"))
+    show_index(files)
 
 
 @scenes.command("show")
@@ -209,6 +209,17 @@ def edit(
     _ask_for_run(settings, scope, made, now)
     gone = text.strip() in ("", DELETED_MARK)
     _told(f"{path} is {'gone' if gone else 'written'}, generation {made.number}", made, json)
+
+
+def show_index(files: dict[str, ProfileFile]) -> None:
+    """Print a line for each scene and what it is about, the hottest first."""
+    for one in index_of(files):
+        file = files[one.path]
+        marks = [f"heat {one.heat}", f"{len(file.atoms)} atoms", f"updated {one.updated:%Y-%m-%d}"]
+        marks += [f"by {file.generator}"]
+        out.print(Text.assemble((one.path, "bold"), (f"  {' · '.join(marks)}", "dim")))
+        if one.summary:
+            out.print(Padding(Text(one.summary), (0, 0, 0, 3)))
 
 
 def show_file(path: str, files: dict[str, ProfileFile], scope: str, *, json: bool) -> None:

@@ -99,8 +99,10 @@ class _Seen:
 
     :arg atoms: those that may be used, by id.
     :arg gone: ids of those that may not: forgotten or rejected.
+    :arg at: event time: the job's, or that of the newest scene, which may be ahead of it.
     """
 
+    at: datetime
     scenes: list[Profile]
     atoms: dict[str, Atom]
     gone: frozenset[str]
@@ -166,15 +168,13 @@ class PersonaWork:
         with await asyncio.to_thread(self._checkout, job, token) as copy:
             known = copy.files.get(PERSONA)
             every = 1 if parts.chat is None else parts.every
-            found = due(known, seen.scenes, seen.atoms, requests, job.occurred_at, every)
+            found = due(known, seen.scenes, seen.atoms, requests, seen.at, every)
             if found is None:
                 await self._tell(scope, erase=erase)  # what a person changed in place
                 return PersonaResult("skipped", "not_due")
             body, author = await self._written(item, known, seen, found, complaint)
-            file = self._file(body, author, known, seen, job.occurred_at)
-            change = Change(
-                job.occurred_at, author, f"{found.trigger}: {found.reason}", jobs=(job.job_id,)
-            )
+            file = self._file(body, author, known, seen)
+            change = Change(seen.at, author, f"{found.trigger}: {found.reason}", jobs=(job.job_id,))
             await asyncio.to_thread(parts.folder.commit, copy, {PERSONA: file}, change)
         await asyncio.to_thread(parts.requests.clear, scope)
         await self._tell(scope, erase=erase)
@@ -199,7 +199,7 @@ class PersonaWork:
         living = {one.atom_id: one for one in then if one.atom_id not in gone}
         # A scene that is still to be repaired shows nothing to a model.
         clean = [one for one in scenes if gone.isdisjoint(one.atom_ids)]
-        return _Seen(clean, living, gone)
+        return _Seen(at, clean, living, gone)
 
     def _requests(self, job: PersonaJob) -> list[str]:
         """Give the reasons of open requests, this job's own among them."""
@@ -231,7 +231,7 @@ class PersonaWork:
 
         It is not edited by a model: that would send what was removed there once more.
         """
-        folder, at = self._parts.folder, job.occurred_at
+        folder, at = self._parts.folder, seen.at
         changed = False
         with self._checkout(job, token) as copy:
             known = copy.files.get(PERSONA)
@@ -240,7 +240,7 @@ class PersonaWork:
                 files: dict[str, ProfileFile] = {}
                 if seen.scenes:
                     body = persona_by_rules(_active(seen), self._parts.mode, at)
-                    files[PERSONA] = self._file(body, RULES, None, seen, at)
+                    files[PERSONA] = self._file(body, RULES, None, seen)
                 folder.commit(copy, files, Change(at, RULES, "took out what was removed"))
                 changed = True
         if job.removed_atom_ids:
@@ -258,7 +258,7 @@ class PersonaWork:
         """Give the body, without navigation, and who wrote it."""
         parts, job = self._parts, item.job
         if parts.chat is None:
-            body = persona_by_rules(_active(seen), parts.mode, job.occurred_at)
+            body = persona_by_rules(_active(seen), parts.mode, seen.at)
             return body, RULES
         incremental = known is not None and without_navigation(known.body).strip() != ""
         scenes = _changed(known, seen.scenes) if incremental else seen.scenes
@@ -320,7 +320,6 @@ class PersonaWork:
         author: str,
         known: ProfileFile | None,
         seen: _Seen,
-        at: datetime,
     ) -> ProfileFile:
         index = index_of({one.path: file_of(one) for one in seen.scenes})
         newest = max((one.version for one in seen.scenes), default=0)
@@ -330,8 +329,8 @@ class PersonaWork:
             kind="persona",
             title=title or _TITLE[self._parts.mode],
             body=with_navigation(body, index),
-            created=known.created if known else at,
-            updated=at,
+            created=known.created if known else seen.at,
+            updated=seen.at,
             summary=summary,
             atoms=told_by(seen.scenes),
             generator=author,

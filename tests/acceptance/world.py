@@ -196,13 +196,19 @@ class World:
                 keyword = store.search_keyword(layer, who.scope, query, 100, _EVERYTHING)
                 told[f"{layer} by keyword"] = str([hit.record for hit in keyword])
         for name in ("scenes", "persona"):
-            told[f"{name} folder"] = _text_of(self.cli.data_dir / name)
+            told[f"{name} folder"] = _text_of(self._folder(name, who.scope))
         told["export"] = _text_of(self.export() / who.scope.replace("/", "+"))
         answers = self.cli.data_dir / "answers.sqlite"
         if answers.exists():
             with closing(sqlite3.connect(answers)) as connection:
                 told["answers"] = str(connection.execute("SELECT answer FROM answers").fetchall())
         return told
+
+    def _folder(self, name: str, scope: str) -> Path:
+        """Find the folder of a scope's files by the name that is written in it."""
+        kept = self.settings.generation_dir / name
+        found = [one.parent for one in kept.glob("*/scope") if one.read_text() == scope]
+        return found[0] if found else kept / "none"
 
     # --- the service ------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.query.models import MemoriesAnswer
+from connectors.query.memory_models import MemoriesAnswer
 from tests.cli.in_process import ANA, InProcess
 
 LIST = ("memories", "list", *ANA)

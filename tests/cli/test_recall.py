@@ -19,7 +19,7 @@ def test_the_json_is_the_answer_of_the_service(remembered: InProcess) -> None:
     best = answer.items[0]
     assert (best.layer, best.source_event_ids) == ("atom", ("e4",))
     assert "Porto" in best.text
-    assert best.text in answer.context
+    assert best.text in answer.user_context
 
 
 def test_a_value_that_was_corrected_is_no_memory_any_more(remembered: InProcess) -> None:
@@ -34,7 +34,7 @@ def test_another_user_s_memories_are_never_given(remembered: InProcess) -> None:
     bob = remembered.json("recall", "Nairobi", *ANA[:4], "--user", "bob")
     assert {source for item in bob["items"] for source in item["source_event_ids"]} == {"e3"}
     nobody = remembered.json("recall", "Nairobi", *ANA[:4], "--user", "nobody")
-    assert (nobody["items"], nobody["context"]) == ([], "")
+    assert (nobody["items"], nobody["user_context"]) == ([], "")
 
 
 def test_never_more_than_was_asked_for(remembered: InProcess) -> None:

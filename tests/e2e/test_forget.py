@@ -221,7 +221,11 @@ def test_recorded_answers_are_forgotten_and_those_of_others_are_not(
         "SEDIMENT_LLM_BASE_URL": llm_server.url,
         "SEDIMENT_LLM_MODEL": extraction_script.SCRIPTED_MODEL,
     }
-    llm_server.answer = reconcile_script.answer
+    llm_server.answer = lambda asked: (
+        reconcile_script.answer(asked)
+        if reconcile_script.is_asked(asked)
+        else extraction_script.answer(asked)
+    )
     cli = InProcess(tmp_path / "data", env)
     cli.run("ingest", str(write_lines(tmp_path / "said.jsonl", *conversation())))
     cli.run("run", "--embedded")

@@ -27,6 +27,7 @@ def fill(world: World) -> None:
     world.store.atoms["new"] = new.model_copy(update={"scene": "moving"})
     ended = {"valid_until": new.valid_from}
     world.store.atoms["ended"] = atom("ended", "was on a trip").model_copy(update=ended)
+    world.searcher.around = []
     world.searcher.answers = {
         ("events", "dense"): hits(event("e1", "I moved to Berlin"), event("e2", day=1)),
         ("events", "keyword"): hits(event("e1", "I moved to Berlin")),

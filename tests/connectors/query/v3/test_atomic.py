@@ -29,7 +29,7 @@ def test_an_update_to_the_same_text_asks_for_nothing(client: httpx.Client, world
 
 def test_a_background_is_not_edited(client: httpx.Client, world: World) -> None:
     body = {**IDS, "id": "new", "content": "lives in Rome", "background": "a holiday"}
-    assert refused(call(client, "atomic/update", body), 501)["data"]["field"] == "background"
+    assert refused(call(client, "atomic/update", body), 422)["data"]["field"] == "background"
     assert not world.log
 
 

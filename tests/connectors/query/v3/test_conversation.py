@@ -9,6 +9,7 @@ import pytest
 
 from connectors.query.auth import KeyRing, new_key
 from stores.records import MAX_EVENT_BYTES, L0Event
+from tests.connectors.query.fakes import event
 from tests.connectors.query.serving import World, serve
 from tests.connectors.query.v3.calling import HEADERS, IDS, call, logged, ok, refused
 
@@ -122,6 +123,13 @@ def test_a_search_is_narrowed(client: httpx.Client, world: World) -> None:
         assert where.until.isoformat() == "2024-05-21T10:00:00.001000+00:00", "end included"
 
 
+def test_what_only_stands_beside_a_hit_is_no_hit(client: httpx.Client, world: World) -> None:
+    world.searcher.around = [event("e1", "I moved to Berlin"), event("beside", "The day before")]
+    found = ok(call(client, "conversation/search", {**IDS, "query": "Berlin", "limit": 100}))
+    assert world.searcher.spans, "recall looks around"
+    assert [one["id"] for one in found["messages"]] == ["e1"]
+
+
 @pytest.fixture
 def admin(world: World) -> tuple[KeyRing, dict[str, str]]:
     secret, entry = new_key("boss", "acme", rights=["read", "write", "admin"])
@@ -139,7 +147,7 @@ def test_deleting_sessions(world: World, admin: tuple[KeyRing, dict[str, str]]) 
         assert logged(world)[0]["request"]["event_ids"] == ["e1", "e3"]
         assert {one["type"] for one in logged(world)} == {"forget"}
         world.log.clear()
-        refused(call(client, "conversation/delete", {**body, "task_id": "t1"}, headers), 501)
+        refused(call(client, "conversation/delete", {**body, "task_id": "t1"}, headers), 422)
         assert not world.log, "a delete is never wider than what was asked for"
 
 

@@ -83,7 +83,8 @@ def test_an_id_names_one_thing(
 
 @pytest.mark.parametrize("route", UNSUPPORTED)
 def test_what_is_not_supported(keyed: httpx.Client, world: World, route: str) -> None:
-    body = refused(call(keyed, route), 501)
+    body = refused(call(keyed, route), 422)
+    assert body["data"]["reason"] == "unsupported"
     assert "edit" in body["message"]
     refused(call(keyed, route, IDS), 400)
     assert not world.log
@@ -100,7 +101,7 @@ def test_rights(world: World) -> None:
             response = call(
                 client, route, headers={**HEADERS, "authorization": f"Bearer {allowed}"}
             )
-            assert response.status_code == (501 if route in UNSUPPORTED else 200)
+            assert response.status_code == (422 if route in UNSUPPORTED else 200)
 
 
 def test_too_many_calls(world: World) -> None:

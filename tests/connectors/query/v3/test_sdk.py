@@ -67,9 +67,9 @@ def test_every_method_of_the_client(sdk: Any, keyed: httpx.Client, world: World)
             assert caught.value.request_id.startswith("req-")
             return caught.value
 
-        refused(501, client.write_scenario, "moving.md", "# Boxes")
-        refused(501, client.rm_scenario, "moving.md")
-        refused(501, client.write_core, "# Ana")
+        refused(422, client.write_scenario, "moving.md", "# Boxes")
+        refused(422, client.rm_scenario, "moving.md")
+        refused(422, client.write_core, "# Ana")
         refused(404, client.update_atomic, "theirs", "x")
         refused(400, client.query_conversation, limit=101)
         denied = refused(403, client.with_isolation(user_id="bob").read_core)

@@ -54,6 +54,17 @@ class PublishedAnswers:
 
         Raises :class:`~stores.errors.ServiceUnavailable` when the log or the journal is down.
         """
+        self._publish(request_hash, prompt_version, answer, about)
+        self._journal.put(request_hash, prompt_version, answer, about)
+        kept = self._journal.get(request_hash)
+        if kept is not None and kept.text != answer.text:
+            # Asked twice, as after a timeout while recording: the first answer is the one in
+            # use, so it must be the last of its key in the topic too.
+            self._publish(request_hash, prompt_version, kept, about)
+
+    def _publish(
+        self, request_hash: str, prompt_version: str, answer: ChatAnswer, about: Sequence[str]
+    ) -> None:
         body = {
             "v": 1,
             "request_hash": request_hash,
@@ -68,7 +79,6 @@ class PublishedAnswers:
         }
         record = OutRecord(self._topic, request_hash.encode(), orjson.dumps(body))
         self._appender.append([record])
-        self._journal.put(request_hash, prompt_version, answer, about)
 
     def forget(self, about: Sequence[str]) -> int:
         """Delete every answer that is about any of these, and say how many. Idempotent.

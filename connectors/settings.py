@@ -112,7 +112,9 @@ class Settings(BaseSettings):
         "the one that was promoted.",
     )
     redis_url: str = Field(
-        default="", description="Redis for recorded answers; empty keeps them in the data folder."
+        default="",
+        description="Redis for recorded answers and rate limits; empty keeps answers in the data "
+        "folder, and limits in each process.",
     )
 
     # Scope

@@ -24,6 +24,7 @@ from bytewax.dataflow import Dataflow
 from bytewax.recovery import RecoveryConfig, init_db_dir
 from bytewax.run import cli_main
 
+from flows.recovery import drop_unfinished
 from stores.errors import SedimentError
 
 __all__ = ["FlowRun", "StopSignal", "SystemClock", "rare_gc", "recovery_store", "stop_on_signals"]
@@ -73,9 +74,11 @@ def recovery_store(folder: Path) -> RecoveryConfig:
     """Open the recovery store in ``folder``; make it when there is none.
 
     It is made under another name and moved into place, so that a crash leaves none or a whole
-    one.
+    one. What a killed run left half written in it is taken out first.
     """
-    if not folder.exists():
+    if folder.exists():
+        drop_unfinished(folder)
+    else:
         folder.parent.mkdir(parents=True, exist_ok=True)
         unfinished = folder.with_name(f"{folder.name}.making")
         shutil.rmtree(unfinished, ignore_errors=True)

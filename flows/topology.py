@@ -36,7 +36,7 @@ from flows import outputs
 from flows.async_stage import AsyncStage, Done, Failed, async_stage
 from flows.decode import decode
 from flows.extract.text import has_user_text
-from flows.forget.request import Forgetting, is_request, without_forgotten
+from flows.forget.request import Forgetting, is_edit, is_request, without_forgotten
 from flows.index import index
 from flows.layers import Layers, LayersProgress, behind_atoms, persona_flow, scene_flow
 from flows.outputs import Topics
@@ -289,7 +289,7 @@ class _Cut:
         if not isinstance(ended, Window):
             return cls(ended, wanted=False)
         progress.windows += 1
-        return cls(ended, has_user_text(ended))
+        return cls(ended, is_edit(ended) or has_user_text(ended))
 
     def to_extract(self, kept_out: Tombstones) -> ToExtract | None:
         if isinstance(self.ended, Requested):

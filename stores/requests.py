@@ -1,4 +1,4 @@
-"""Requests to forget or reject, as events of the log. Pure."""
+"""Requests to forget, reject or edit, as events of the log. Pure."""
 
 from __future__ import annotations
 
@@ -27,19 +27,23 @@ class Owner:
 
 
 def request_event(
-    kind: Literal["forget", "reject"],
+    kind: Literal["forget", "reject", "edit"],
     owner: Owner,
     request: ControlRequest,
     at: datetime,
     session: str = "",
+    text: str | None = None,
 ) -> L0Event:
-    """Make a request's event. The same one at another time is another request."""
+    """Make a request's event. The same one at another time is another request.
+
+    :arg text: of an edit: the atom's new text.
+    """
     about = (*request.event_ids, *request.atom_ids)
     return L0Event(
         v=1,
         event_id=content_id(
             "request", kind, request.target, owner.scope, owner.user, session, *about,
-            at.isoformat(),
+            *([] if text is None else [text]), at.isoformat(),
         ),
         type=kind,
         tenant_id=owner.tenant,
@@ -48,6 +52,7 @@ def request_event(
         team_id=owner.team or None,
         session_id=session or _NO_SESSION,
         occurred_at=at,
+        content=text,
         request=request,
     )  # fmt: skip
 

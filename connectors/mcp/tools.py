@@ -275,4 +275,4 @@ def _told(answer: RecallAnswer) -> str:
 def _listed(items: tuple[RecallItem, ...]) -> str:
     """Render hits with their ids, inside the fence."""
     named = [item.model_copy(update={"text": f"({item.id}) {item.text}"}) for item in items]
-    return "\n".join(one.text for one in named) or NOTHING
+    return render(named) or NOTHING

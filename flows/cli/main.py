@@ -18,6 +18,7 @@ from flows.cli.demo import demo
 from flows.cli.dlq import dlq
 from flows.cli.doctor import doctor
 from flows.cli.export import export, import_
+from flows.cli.edit import edit
 from flows.cli.forget import forget, reject
 from flows.cli.generations import generations
 from flows.cli.ingest import ingest
@@ -67,6 +68,7 @@ app.command("import")(import_)
 app.command()(replay)
 app.command()(forget)
 app.command()(reject)
+app.command()(edit)
 app.command()(mcp)
 app.add_typer(generations, name="generations")
 app.add_typer(doctor, name="doctor")

@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
 from typing import Any, NoReturn, cast
 
 from flows.extract.language import in_another_language
@@ -65,6 +66,7 @@ _PROMPT_RUN = 40  # characters in common with the instructions that are no accid
 _LOOP = re.compile(r"(.{4,80}?)\1{3,}")
 _SOURCE_MARK = re.compile(r"\s*[\[(（]m\d+(?:\s*[,，、]\s*m\d+)*[\])）]")
 _INVISIBLE = {"Cc", "Cs"}  # control characters, lone surrogates
+_ASCII_BUT_ALNUM = bytes(code for code in range(128) if not chr(code).isalnum())
 
 _NUMBER = re.compile(r"\s*(-?\d+(?:\.\d+)?)")
 _ORDINAL = re.compile(r"m\d+")
@@ -127,15 +129,16 @@ def check_answer(
         message = 'the answer must be one JSON object {"memories": [...]}, [] when there are none'
         raise MalformedAnswer(message)
     items = cast("list[Any]", answer["memories"])
-    instructions = _one_line(instructions)
+    runs = _runs(instructions)
     segments = read_segments(answer.get("scenes"), lines, _name_of)
     known = {_key(memory.text) for memory in into.memories}
     kept: list[Memory] = []
     refused: list[RefusedMemory] = []
     for number, item in enumerate(items, start=1):
         try:
-            memory = _memory(item, lines, instructions, kept_if, segments)
-            if _key(memory.text) in known:
+            memory = _memory(item, lines, runs, kept_if, segments)
+            key = _key(memory.text)
+            if key in known:
                 _refuse("duplicate")
             if len(kept) == MAX_MEMORIES:
                 _refuse("too_many")
@@ -149,7 +152,7 @@ def check_answer(
             detail = f"memory {number}" + (f": {refusal.detail}" if refusal.detail else "")
             refused.append(RefusedMemory(refusal.reason, detail))
         else:
-            known.add(_key(memory.text))
+            known.add(key)
             kept.append(memory)
     into.memories += kept
     into.refused += refused
@@ -161,7 +164,11 @@ def _refuse(reason: str, detail: str = "") -> NoReturn:
 
 
 def _memory(
-    item: object, lines: Sequence[Line], instructions: str, kept_if: Kept, segments: Segments
+    item: object,
+    lines: Sequence[Line],
+    instructions: frozenset[str],
+    kept_if: Kept,
+    segments: Segments,
 ) -> Memory:
     if not isinstance(item, dict):
         _refuse("not_an_object", type(item).__name__)
@@ -235,7 +242,7 @@ def _type_of(value: object, mode: Mode) -> AtomType:
     _refuse("unknown_type", name[:40] or type(value).__name__)
 
 
-def _text_of(value: object, instructions: str) -> str:
+def _text_of(value: object, instructions: frozenset[str]) -> str:
     raw = value if isinstance(value, str) else ""
     text = _SOURCE_MARK.sub("", _one_line(raw))
     if not any(char.isalnum() for char in text):
@@ -252,6 +259,8 @@ def _text_of(value: object, instructions: str) -> str:
 
 
 def _one_line(text: str) -> str:
+    if text.isprintable():  # neither control characters nor spaces other than the usual one
+        return " ".join(text.split())
     shown = (
         " " if char.isspace() else char
         for char in text
@@ -260,7 +269,14 @@ def _one_line(text: str) -> str:
     return " ".join("".join(shown).split())
 
 
-def _repeats(text: str, instructions: str) -> bool:
+@lru_cache(maxsize=4)  # of each mode one, which stays the same for every window
+def _runs(instructions: str) -> frozenset[str]:
+    """Give every stretch of the instructions that a memory may not have in common with them."""
+    line = _one_line(instructions)
+    return frozenset(line[at : at + _PROMPT_RUN] for at in range(len(line) - _PROMPT_RUN + 1))
+
+
+def _repeats(text: str, instructions: frozenset[str]) -> bool:
     return any(
         text[at : at + _PROMPT_RUN] in instructions for at in range(len(text) - _PROMPT_RUN + 1)
     )
@@ -330,5 +346,7 @@ def _zone_of(offset: str | None, otherwise: tzinfo) -> tzinfo:
 
 
 def _key(text: str) -> str:
+    if text.isascii():
+        return text.lower().encode().translate(None, _ASCII_BUT_ALNUM).decode()
     folded = unicodedata.normalize("NFKC", text).casefold()
     return "".join(char for char in folded if char.isalnum())

@@ -22,6 +22,7 @@ __all__ = ["in_another_language"]
 _ENOUGH_LETTERS = 12
 _CJK_SCRIPTS = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL"})
 _KANA, _HANGUL = frozenset({"HIRAGANA", "KATAKANA"}), frozenset({"HANGUL"})
+_ASCII_BUT_LETTERS = bytes(code for code in range(128) if not chr(code).isalpha())
 _CJK_WEIGHT = 3  # one such letter says about as much as three of an alphabet
 _DOMINANT, _ABSENT = 0.5, 0.05
 _MIXED = ""
@@ -80,6 +81,11 @@ def _scripts(texts: Iterable[str]) -> Counter[str]:
     """Weigh letters by script."""
     weights: Counter[str] = Counter()
     for text in texts:
+        if text.isascii():  # most texts, and fifteen times as fast
+            letters = len(text.encode().translate(None, _ASCII_BUT_LETTERS))
+            if letters:
+                weights["LATIN"] += letters
+            continue
         for char in text:
             if char.isascii():
                 if char.isalpha():
@@ -119,44 +125,47 @@ def _in_another_cjk(said: Counter[str], written: Counter[str]) -> bool:
 
 
 def _in_another_latin(text: str, sources: Sequence[str], around: Sequence[str]) -> bool:
-    if sum(map(str.isalpha, text)) < _ENOUGH_LETTERS:
+    if sum(map(str.isalpha, text)) < _ENOUGH_LETTERS or _all_said(text, sources):
         return False
     found = _spoken(sources) or _spoken(around)
     if found is None:
         return False
     spoken, surely = found
-    likely = _likelihoods(text)
-    answered = max(likely, key=lambda language: likely[language])
-    said_so = {_top(line) for line in sources}
-    if answered in said_so or any({answered, spoken} <= near for near in _NEAR):
+    answered, _ = _guess(_distinct(text))
+    if answered == spoken or any({answered, spoken} <= near for near in _NEAR):
         return False
+    if answered in {_guess(_distinct(line))[0] for line in sources}:
+        return False
+    likely = dict(_identifier().rank(_distinct(text)))
     needed = (_DRIFTED if answered == "en" else _OTHERWISE) * (1.0 if surely else _UNSURE)
-    return likely[answered] > needed * likely[spoken]
+    return bool(likely[answered] > needed * likely[spoken])
+
+
+def _all_said(text: str, sources: Sequence[str]) -> bool:
+    """Say whether the user said every word of a text: then it is in the user's own language."""
+    said = {word.casefold() for line in sources for word in _WORD.findall(line)}
+    return all(word.casefold() in said for word in _WORD.findall(text))
 
 
 def _spoken(lines: Sequence[str]) -> tuple[str, bool] | None:
     """Give the language of what was said and if surely so; ``None`` when it is short or mixed."""
-    words = _words(" ".join(lines))
-    if len(words) < _SPOKEN_WORDS:
+    words = _distinct(" ".join(lines))
+    if words.count(" ") < _SPOKEN_WORDS - 1:
         return None
-    likely = _likelihoods(" ".join(words))
-    top = max(likely, key=lambda language: likely[language])
-    return (top, likely[top] >= _SURELY_SPOKEN) if likely[top] >= _SPOKEN else None
+    top, share = _guess(words)
+    return (top, share >= _SURELY_SPOKEN) if share >= _SPOKEN else None
 
 
-def _top(text: str) -> str:
-    likely = _likelihoods(text)
-    return max(likely, key=lambda language: likely[language])
+@lru_cache(maxsize=1024)
+def _guess(words: str) -> tuple[str, float]:
+    """Give the likeliest language and its probability. A line is asked about more than once."""
+    language, share = _identifier().classify(words)
+    return language, float(share)
 
 
-def _likelihoods(text: str) -> dict[str, float]:
-    shares = _identifier().rank(" ".join(_words(text)))
-    return {language: float(share) for language, share in shares}
-
-
-def _words(text: str) -> list[str]:
+def _distinct(text: str) -> str:
     """Give each word once: neither ids and paths nor what is said over and over sway a guess."""
-    return list(dict.fromkeys(_WORD.findall(text)))
+    return " ".join(dict.fromkeys(_WORD.findall(text)))
 
 
 @lru_cache(maxsize=1)

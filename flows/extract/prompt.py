@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 
 import orjson
 
-from flows.extract.text import context_text, extractable_text, without_repeats
+from flows.extract.text import context_text, without_repeats
 from flows.prompts import Prompt
 from stores.records import SourcedEvent, Window
 
@@ -35,6 +35,8 @@ _NAME_CHARS = 40
 _SAME_MOMENT = timedelta(minutes=10)
 _BACKGROUND_LINES = 5
 _COMPLAINT_TOKENS = 200
+_ESCAPED = 5  # bytes that "<" grows by
+_FRAME = 80  # bytes of a line beside name and text: brackets, id, role, time, newline
 _SEPARATORS = ("\n\n", "\n", "。", "！", "？", ". ", "! ", "? ", "，", ", ", " ")
 
 
@@ -66,12 +68,14 @@ class Line:
         :arg timed: say when it was said.
         :arg named: say the speaker's name, where the event has one.
         """
-        event, local = self.sourced.event, self.local
-        time = f"{_WEEKDAYS[local.weekday()]} {local.isoformat(timespec='minutes')}"
+        event, time = self.sourced.event, None
+        if timed:
+            local = self.local
+            time = f"{_WEEKDAYS[local.weekday()]} {local.isoformat(timespec='minutes')}"
         speaker = f"{event.role} {event.name[:_NAME_CHARS]}" if named and event.name else event.role
         text = _shortened(self.text, BACKGROUND_CHARS) if as_background else self.text
         ordinal = None if as_background else self.ordinal
-        return escape(orjson.dumps([ordinal, speaker, time if timed else None, text]).decode())
+        return escape(orjson.dumps([ordinal, speaker, time, text]).decode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +145,23 @@ def plan_requests(
 
     Every character of cleaned user text is in exactly one request. A later request has the
     messages before it as background. Empty when the window holds no user text.
+
+    :arg count_tokens: counts a text's tokens, of which there are never more than bytes in UTF-8:
+        where the bytes fit, which is less work to tell, nothing is counted.
     """
     background_room = room // 4
     line_room = room - background_room
     earlier = _background(window)
+    whole = _whole_lines(window)
+    if (
+        sum(map(_most_tokens, whole)) <= line_room
+        and sum(map(_most_tokens, earlier)) <= background_room
+    ):
+        spoken = any(line.by_user for line in whole)
+        return (Shown(tuple(whole), tuple(earlier)),) if spoken else ()
     depth = max(len(earlier), _BACKGROUND_LINES)
     requests: list[Shown] = []
-    for chunk in _packed(_lines(window, line_room, count_tokens), line_room, count_tokens):
+    for chunk in _packed(_split(whole, line_room, count_tokens), line_room, count_tokens):
         if any(line.by_user for line in chunk):
             shown = _last_within(earlier[-depth:], background_room, count_tokens)
             requests.append(Shown(tuple(chunk), tuple(shown)))
@@ -190,24 +204,37 @@ def _cut_point(text: str) -> int:
     return middle
 
 
-def _lines(window: Window, room: int, count_tokens: Callable[[str], int]) -> list[Line]:
-    lines: list[Line] = []
-    said = [sourced for sourced in without_repeats(window.events) if context_text(sourced.event)]
-    for number, sourced in enumerate(said, start=1):
-        text = extractable_text(sourced.event)
-        if not text:
-            lines.append(
-                Line(f"m{number}", sourced, _shortened(context_text(sourced.event), CONTEXT_CHARS))
-            )
-            continue
-        whole = Line(f"m{number}", sourced, text)
+def _whole_lines(window: Window) -> list[Line]:
+    """Give a line for each message; an assistant's is shortened, the user's may be too long."""
+    said = (
+        (sourced, text)
+        for sourced in without_repeats(window.events)
+        if (text := context_text(sourced.event))
+    )
+    return [
+        Line(
+            f"m{number}",
+            sourced,
+            text if sourced.event.role == "user" else _shortened(text, CONTEXT_CHARS),
+        )
+        for number, (sourced, text) in enumerate(said, start=1)
+    ]
+
+
+def _split(
+    lines: Sequence[Line], room: int, count_tokens: Callable[[str], int]
+) -> list[Line]:
+    """Split the user's messages that do not fit."""
+    split: list[Line] = []
+    for whole in lines:
 
         def fits(piece: str, whole: Line = whole) -> bool:
             part = Line(whole.ordinal, whole.sourced, piece)
             return _cost(part, count_tokens) <= room
 
-        lines += [Line(whole.ordinal, sourced, piece) for piece in split_text(text, fits)]
-    return lines
+        pieces = split_text(whole.text, fits) if whole.by_user else [whole.text]
+        split += [Line(whole.ordinal, whole.sourced, piece) for piece in pieces]
+    return split
 
 
 def _background(window: Window) -> list[Line]:
@@ -240,6 +267,13 @@ def _last_within(
             break
         shown.insert(0, line)
     return shown
+
+
+def _most_tokens(line: Line) -> int:
+    """Give a number of tokens that a line cannot have more of, as background or not."""
+    name = (line.sourced.event.name or "")[:_NAME_CHARS]
+    text = len(orjson.dumps(line.text)) + _ESCAPED * line.text.count("<")
+    return text + (_ESCAPED + 1) * len(name) + _FRAME
 
 
 def _cost(line: Line, count_tokens: Callable[[str], int]) -> int:

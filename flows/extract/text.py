@@ -83,6 +83,11 @@ _CONTROL = re.compile(
 )
 _NEWLINES = re.compile(r"\n{3,}")
 
+# Every pattern above needs a character that cannot be printed, one of these marks, a run of 200
+# characters, or the words "send an image back".
+_MARKS = ("<", "[", ":", "：", "(", "```", "\n\n\n")
+_LONG_RUN = 200
+
 # --- whole messages that nobody said ---------------------------------------------------------
 
 _NOISE = re.compile(
@@ -111,6 +116,8 @@ def clean_text(text: str, *, speaker: str = "user") -> str:
     >>> clean_text("User: <relevant-memories>likes tea</relevant-memories>I moved to Oslo.")
     'I moved to Oslo.'
     """
+    if _is_clean(text):
+        return text.strip()
     text = _CONTROL.sub("", _LINE_BREAK.sub("\n", text))
     text = _without_blocks(text)
     text = _without_fences(text)
@@ -121,6 +128,14 @@ def clean_text(text: str, *, speaker: str = "user") -> str:
     if lead is not None:
         text = lead.sub("", text)
     return _NEWLINES.sub(_GAP, text).strip()
+
+
+def _is_clean(text: str) -> bool:
+    """Say, for little, that no pattern finds anything: of most messages none does."""
+    if not text.replace("\n", " ").isprintable() or any(mark in text for mark in _MARKS):
+        return False
+    words = text.split() if len(text) >= _LONG_RUN else ()
+    return "d an " not in text.lower() and all(len(word) < _LONG_RUN for word in words)
 
 
 def extractable_text(event: L0Event) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flows.forget.request import Forgetting, without_forgotten
+from flows.forget.request import Forgetting, is_edit, without_forgotten
 from flows.gate import Gate, Passed
 from flows.reconcile import NewAtoms
 from stores.ids import content_id
 from stores.protocols import Extractor, KeptOut
-from stores.records import Atom, Extraction, Window
+from stores.records import Atom, Extraction, Memory, Window
 from stores.tombstones import NothingKeptOut
 
 __all__ = ["ExtractWork", "atoms_of_extraction", "atoms_of_memories"]
+
+
+_PERSON = "person/1"
 
 
 class ExtractWork:
@@ -47,10 +50,21 @@ class ExtractWork:
         window = without_forgotten(window, self._kept_out)
         if not window.events:
             return NewAtoms(window, (), (), attempts=1)
-        extraction = await self._extractor.extract(window, previous_error)
+        if is_edit(window):
+            version, extraction = _PERSON, _edited(window)
+        else:
+            version = self._extractor.version
+            extraction = await self._extractor.extract(window, previous_error)
         gated = await self._gate.check(window, extraction)
-        atoms = atoms_of_memories(window, gated.passed, self._extractor.version)
+        atoms = atoms_of_memories(window, gated.passed, version)
         return NewAtoms(window, atoms, gated.refused, attempts=1)
+
+
+def _edited(window: Window) -> Extraction:
+    """Give the text of a person's edit; type, slot and priority become those of the edited atom."""
+    event = window.events[0].event
+    text = " ".join(event.text().split())
+    return Extraction((Memory(text, "persona", 50, (event.event_id,)),))
 
 
 def atoms_of_extraction(

@@ -7,12 +7,17 @@ from dataclasses import dataclass, replace
 from stores.protocols import KeptOut
 from stores.records import SourcedEvent, Tombstone, Window
 
-__all__ = ["Forgetting", "is_request", "without_forgotten"]
+__all__ = ["Forgetting", "is_edit", "is_request", "without_forgotten"]
 
 
 def is_request(sourced: SourcedEvent) -> bool:
     """Say whether an event asks to forget or to reject."""
     return sourced.event.type in ("forget", "reject")
+
+
+def is_edit(window: Window) -> bool:
+    """Say whether a window is a person's edit of an atom: one event, whose content counts."""
+    return bool(window.events) and window.events[0].event.type == "edit"
 
 
 def without_forgotten(window: Window, kept_out: KeptOut) -> Window:

@@ -168,11 +168,13 @@ class PersonaWork:
         with await asyncio.to_thread(self._checkout, job, token) as copy:
             known = copy.files.get(PERSONA)
             every = 1 if parts.chat is None else parts.every
-            found = due(known, seen.scenes, seen.atoms, requests, seen.at, every)
+            reasons = list(requests.values())
+            found = due(known, seen.scenes, seen.atoms, reasons, seen.at, every)
             if found is None:
                 await self._tell(scope, erase=erase)  # what a person changed in place
                 return PersonaResult("skipped", "not_due")
-            body, author = await self._written(item, known, seen, found, complaint)
+            carried = [one for one in requests if one != job.job_id]
+            body, author = await self._written(item, known, seen, found, complaint, carried)
             file = self._file(body, author, known, seen)
             change = Change(seen.at, author, f"{found.trigger}: {found.reason}", jobs=(job.job_id,))
             await asyncio.to_thread(parts.folder.commit, copy, {PERSONA: file}, change)
@@ -201,14 +203,14 @@ class PersonaWork:
         clean = [one for one in scenes if gone.isdisjoint(one.atom_ids)]
         return _Seen(at, clean, living, gone)
 
-    def _requests(self, job: PersonaJob) -> list[str]:
-        """Give the reasons of open requests, this job's own among them."""
+    def _requests(self, job: PersonaJob) -> dict[str, str]:
+        """Give the reasons of open requests by job, this one's own among them."""
         requests = self._parts.requests
         if job.removed_atom_ids:
             requests.clear(job.scope)  # their words may tell what was forgotten
         if job.reason != NOBODY_ASKED:
             requests.add(job.scope, job.job_id, job.reason)
-        return list(requests.of(job.scope).values())
+        return requests.of(job.scope)
 
     def _checkout(self, job: PersonaJob, token: int) -> WorkingCopy:
         """Make a copy; a folder that was lost is filled from the index first."""
@@ -254,8 +256,13 @@ class PersonaWork:
         seen: _Seen,
         found: Due,
         complaint: Complaint,
+        carried: Sequence[str],
     ) -> tuple[str, str]:
-        """Give the body, without navigation, and who wrote it."""
+        """Give the body, without navigation, and who wrote it.
+
+        :arg carried: jobs that were given up and whose requests are answered now: asked anew, or
+            the recorded answers that were refused would be heard again.
+        """
         parts, job = self._parts, item.job
         if parts.chat is None:
             body = persona_by_rules(_active(seen), parts.mode, seen.at)
@@ -265,7 +272,7 @@ class PersonaWork:
         request = ChatRequest(
             model=parts.chat.name,
             messages=self._messages(known if incremental else None, scenes, found, complaint),
-            prompt_version=f"{self._prompt.version} {item.redriven}".strip(),
+            prompt_version=" ".join(filter(None, (self._prompt.version, item.redriven, *carried))),
             schema=answer_schema(parts.mode),
             max_tokens=_ANSWER_TOKENS,
             about=tuple(

@@ -39,6 +39,7 @@ _NAME = re.compile(
     r"(?:name is|is called|goes by) ([^.,;!]{1,40})|(?:名叫|名字叫|名字是|叫)([^。，,；]{1,20})"
 )
 _MOST_TAGS = 7
+_LEAST_LINE_CHARS = 20
 _RELATIVE_DAYS = 60
 
 
@@ -46,6 +47,7 @@ def persona_by_rules(atoms: Sequence[Atom], mode: Mode, at: datetime) -> str:
     """Write a persona's body from a scope's active atoms, within its limit."""
     language = language_of(atoms)
     kept = sorted(atoms, key=lambda atom: (-_weight(atom), atom.occurred_at, atom.atom_id))
+    del kept[LIMITS[mode] // _LEAST_LINE_CHARS :]  # more could not fit
     while True:
         body = render_draft(draft_by_rules(kept, mode, at), mode, language)
         if len(body) <= LIMITS[mode] or not kept:

@@ -12,6 +12,7 @@ __all__ = ["ACTIONS", "REFUSALS", "Action", "Applied", "Decision", "NewAtoms", "
 REFUSALS: dict[str, str] = {
     "rejected_value": "a person marked the value as wrong; it landed on what was rejected",
     "forgotten": "everything the memory stands on was forgotten meanwhile",
+    "unknown_atom": "an edit names an atom that the scope does not have, or that was rejected",
 }
 """Why a new atom can be refused here, by reason code."""
 

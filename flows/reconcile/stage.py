@@ -5,23 +5,34 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from connectors.metrics import RECALLABLE_SECONDS, RECONCILED
 from connectors.settings import DEFAULT_GATE_CHARS
-from flows.forget.request import Forgetting
+from flows.forget.request import Forgetting, is_edit
 from flows.reconcile.forgetting import forget, reject
-from flows.reconcile.items import NewAtoms, StoredAtoms
+from flows.reconcile.items import Decision, NewAtoms, StoredAtoms
 from flows.reconcile.judge import Judge
 from flows.reconcile.scope import ScopeAtoms
 from flows.reconcile.warm import WarmScope, WarmScopes
 from stores.protocols import AtomStore, ChatModel, Clock, Embedder, KeptOut, Vectors
-from stores.records import Atom, RefusedMemory
+from stores.records import Atom, RefusedMemory, Window
 
 __all__ = ["Reconciler"]
 
 _PAGE = 1000  # vectors read at once
+
+
+@dataclass(frozen=True, slots=True)
+class _Unwritten:
+    """What a window was decided to do, until the store has taken it."""
+
+    window_id: str
+    changed: tuple[Atom, ...]
+    vectors: dict[tuple[str, str], Vectors]
+    stored: StoredAtoms
 
 
 class Reconciler:
@@ -68,6 +79,7 @@ class Reconciler:
             else None
         )
         self._warm = WarmScopes()
+        self._unwritten: dict[str, _Unwritten] = {}
 
     async def __call__(
         self, items: Sequence[NewAtoms | Forgetting], previous_error: str | None
@@ -84,13 +96,20 @@ class Reconciler:
 
     async def _one(self, item: NewAtoms, previous_error: str | None) -> StoredAtoms:
         scope = item.window.scope
+        unwritten = self._unwritten.get(scope)
+        if unwritten is not None and unwritten.window_id == item.window.window_id:
+            return await self._write_again(scope, unwritten)
         kept = await self._warm_scope(scope)
         atoms = kept.atoms
         incoming, refused = self._not_forgotten(item.atoms)
+        edits: dict[str, Decision] = {}
+        if is_edit(item.window):
+            incoming, edits, unknown = _as_edits(atoms, item.window, incoming)
+            refused += unknown
         at = max(sourced.occurred_at for sourced in item.window.events)
         vectors: dict[tuple[str, str], Vectors] = {}
-        decisions = {}
-        if self._judge is not None:
+        decisions = edits
+        if self._judge is not None and not edits:
             asked = atoms.open_questions(incoming, rejects=self._rejects(scope))
             if asked:
                 rows = await self._embedder.embed_passages([one.search_text() for one in asked])
@@ -111,10 +130,15 @@ class Reconciler:
                 rejects=self._rejects(scope),
                 composer=self._judge.composer if self._judge else "",
             )
+            stored = StoredAtoms(applied.touched, refused=(*refused, *applied.refused))
+            self._unwritten[scope] = _Unwritten(
+                item.window.window_id, applied.changed, vectors, stored
+            )
             await self._write(kept, applied.changed, vectors)
         except BaseException:
             self._warm.drop(scope)
             raise
+        del self._unwritten[scope]
         self._warm.put(scope, kept)
         for result, count in Counter(applied.results).items():
             RECONCILED.labels(result).inc(count)
@@ -122,7 +146,16 @@ class Reconciler:
             newest = max(sourced.record.timestamp_ms for sourced in item.window.events)
             age = self._clock.now().timestamp() - newest / 1000
             RECALLABLE_SECONDS.labels("atoms").observe(max(0.0, age))
-        return StoredAtoms(applied.touched, refused=(*refused, *applied.refused))
+        return stored
+
+    async def _write_again(self, scope: str, unwritten: _Unwritten) -> StoredAtoms:
+        """Write what was decided before the store failed.
+
+        It may have taken a part of it, and what is decided on that part would be another thing.
+        """
+        await self._write(None, unwritten.changed, unwritten.vectors)
+        del self._unwritten[scope]
+        return unwritten.stored
 
     def _not_forgotten(self, atoms: Sequence[Atom]) -> tuple[list[Atom], tuple[RefusedMemory, ...]]:
         """Leave out what was forgotten while it was on its way."""
@@ -184,7 +217,7 @@ class Reconciler:
         return kept
 
     async def _write(
-        self, kept: WarmScope, changed: Sequence[Atom], known: dict[tuple[str, str], Vectors]
+        self, kept: WarmScope | None, changed: Sequence[Atom], known: dict[tuple[str, str], Vectors]
     ) -> None:
         """Write atoms in one call, so that a new one and those it supersedes change together."""
         if not changed:
@@ -198,10 +231,29 @@ class Reconciler:
             }
         vectors = np.stack([known[one.atom_id, one.search_text()] for one in changed])
         await asyncio.to_thread(self._store.upsert_atoms, changed, vectors)
-        if self._judge is None:
+        if self._judge is None or kept is None:
             return
         for unit, vector in zip(changed, vectors, strict=True):
             if unit.status == "active":
                 kept.active.put([unit.atom_id], [unit.search_text()], vector[np.newaxis])
             else:
                 kept.active.remove(unit.atom_id)
+
+
+def _as_edits(
+    atoms: ScopeAtoms, window: Window, incoming: Sequence[Atom]
+) -> tuple[list[Atom], dict[str, Decision], tuple[RefusedMemory, ...]]:
+    """Let a person's new text take the place of the atom that the edit names."""
+    request = window.events[0].event.request
+    edited = atoms.get(request.atom_ids[0]) if request is not None else None
+    if edited is None or edited.status == "rejected":
+        return [], {}, (RefusedMemory("unknown_atom", "the edited atom"),)
+    like = {
+        name: getattr(edited, name)
+        for name in ("type", "slot", "priority", "scene", "details", "said_by")
+    }
+    return (
+        [atom.model_copy(update=like) for atom in incoming],
+        {atom.atom_id: Decision("update", (edited.atom_id,)) for atom in incoming},
+        (),
+    )

@@ -183,12 +183,31 @@ class ScopeWindows:
             ended.extend(self._close_idle(now, but=event.session_id))
         if is_request(sourced):
             return [*ended, *self._take_out(), Requested(sourced)]
+        if event.type == "edit":
+            return [*ended, *self._edit(sourced)]
         tokens = estimate_tokens(event.text())
         ended.extend(self._close_before(sourced, tokens))
         if event.type == "session_end" and not self.is_open(event.session_id):
             return [*ended, Skipped(sourced, "session_end")]
         ended.extend(self._append(sourced, tokens, now))
         return ended
+
+    def _edit(self, sourced: SourcedEvent) -> list[Ended]:
+        """Give a person's edit as a window of its own: it joins no session's."""
+        if self._kept_out.covers_event(sourced):
+            return [Forgotten(sourced)]
+        event = sourced.event
+        _OBSERVED["edit"].observe(1)
+        return [
+            Window(
+                window_id=content_id("edit", sourced.scope, event.event_id),
+                scope=sourced.scope,
+                session_id=event.session_id,
+                events=(sourced,),
+                background=(),
+                closed_by="edit",
+            )
+        ]
 
     def close_all(self, why: ClosedBy, names: Iterable[str] | None = None) -> list[Window]:
         """Close the open windows of ``names``, or all: input ended, or nothing came for long."""

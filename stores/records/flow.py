@@ -83,7 +83,7 @@ def _sourced(
     return SourcedEvent(scope, event, record, occurred_at, clock_ahead, redriven)
 
 
-ClosedBy = Literal["turns", "gap", "session_end", "size", "idle", "end_of_input", "redrive"]
+ClosedBy = Literal["turns", "gap", "session_end", "size", "idle", "end_of_input", "redrive", "edit"]
 
 
 @dataclass(frozen=True, slots=True)

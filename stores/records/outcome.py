@@ -16,7 +16,7 @@ SKIP_REASONS: dict[str, str] = {
     "unknown_atom": "a rejection of an atom that the scope does not have",
     "dropped_by_operator": "a person dropped the dead letter for good",
     "not_due": "a persona job that no reason for a new persona came with",
-    "no_recorded_answer": "a replay may ask nobody, and no run of this scene or persona is recorded",
+    "no_recorded_answer": "a replay may ask nobody, and no run of this job is recorded",
 }
 """Why an event, window or job can end as ``skipped``, by reason code."""
 

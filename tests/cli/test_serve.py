@@ -20,6 +20,14 @@ def test_a_network_is_not_served_without_keys(verb: str, host: str, cli: InProce
     assert not cli.data_dir.exists()
 
 
+@pytest.mark.parametrize("shared", ["SEDIMENT_BROKERS", "SEDIMENT_MILVUS_URI"])
+def test_servers_of_many_are_not_served_without_keys(shared: str, tmp_path: Path) -> None:
+    cli = InProcess(tmp_path / "data", {shared: "http://127.0.0.1:9"})
+    printed = cli.run("serve", "--port", "0", code=2)
+    assert "SEDIMENT_API_KEYS_FILE" in printed.err
+    assert shared.removeprefix("SEDIMENT_").lower() in printed.err
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -51,6 +52,17 @@ def test_an_answer_that_was_not_published_is_not_recorded(tmp_path: Path) -> Non
     with pytest.raises(ServiceUnavailable):
         answers.put("h1", "extract-chat/1", ANSWER)
     assert journal.get("h1") is None
+    journal.close()
+
+
+def test_an_answer_that_came_second_is_not_the_last_in_the_topic(tmp_path: Path) -> None:
+    log = FileLog(tmp_path / "log", SystemClock())
+    journal = SqliteAnswers(tmp_path / "answers.sqlite")
+    answers = PublishedAnswers(journal, log, "sediment.answers")
+    answers.put("h1", "extract-chat/1", ANSWER)
+    answers.put("h1", "extract-chat/1", replace(ANSWER, text="another"))
+    records = list(log.read("sediment.answers", StartAt.beginning(), EndAt.latest()))
+    assert orjson.loads(records[-1].value or b"")["text"] == ANSWER.text
     journal.close()
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from flows.reconcile import Reconciler, ScopeAtoms, WarmScope, WarmScopes
 from stores.errors import ServiceUnavailable, Transient
+from stores.protocols import Vectors
 from stores.records import Atom
 from tests.flows.reconcile_rig import (
     Answering,
@@ -176,3 +179,34 @@ def test_a_skipped_atom_is_known_when_its_target_has_changed_since() -> None:
     run(work, again)
     assert store.atoms == before
     assert len(chat.requests) == asked
+
+
+class HalfStore(MemoryStore):
+    """Takes the first half of one write, then is down."""
+
+    half = False
+
+    def upsert_atoms(self, atoms: Sequence[Atom], vectors: Vectors) -> None:
+        if self.half:
+            self.half = False
+            some = len(atoms) // 2
+            super().upsert_atoms(atoms[:some], vectors[:some])
+            raise down()
+        super().upsert_atoms(atoms, vectors)
+
+
+@pytest.mark.parametrize("model", [True, False])
+@pytest.mark.parametrize("failed_in", range(len(WINDOWS) - 1))
+def test_a_store_that_took_half_of_a_write_is_written_again(model: bool, failed_in: int) -> None:
+    store, chat = HalfStore(), Answering(_moves)
+    work = _work(store, Journal(chat) if model else None)
+    run(work, *WINDOWS[:failed_in])
+    store.half = True
+    try:
+        run(work, WINDOWS[failed_in])
+    except ServiceUnavailable:
+        asked = len(chat.requests)
+        run(work, WINDOWS[failed_in])
+        assert len(chat.requests) == asked
+    run(work, *WINDOWS[failed_in + 1 :])
+    assert store.atoms == _undisturbed(model)[0]

@@ -438,7 +438,7 @@ def test_a_second_worker_waits_and_one_that_lost_its_lock_is_refused(world: Worl
 def test_two_workers_on_one_scope_at_once_both_come_through(world: World) -> None:
     scenes = world(lambda number, request: _slowly(request))
 
-    async def both() -> list[object]:
+    async def both() -> tuple[object, ...]:
         scenes.atoms.put(A, B)
         return await asyncio.gather(
             scenes.work([joined(A)], None), scenes.work([joined(B)], None), return_exceptions=True

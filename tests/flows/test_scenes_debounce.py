@@ -114,11 +114,11 @@ def test_a_snapshot_in_between_changes_no_run(seconds: list[int], cut: int) -> N
 
 
 def flow_of(
-    jobs: list[object], out: list[tuple[str, JoinedJob]], *, stopping: bool = False
+    jobs: list[QueuedJob], out: list[tuple[str, JoinedJob]], *, stopping: bool = False
 ) -> Dataflow:
     flow = Dataflow("join")
     read = op.input("in", flow, TestingSource(jobs))
-    keyed = op.key_on("key", read, lambda one: one.job.scope)  # type: ignore[attr-defined]
+    keyed = op.key_on("key", read, lambda one: one.job.scope)
     runs = join_jobs("join", keyed, PACE, StillClock(), live=False, stopping=lambda: stopping)
     op.output("out", runs, TestingSink(out))
     return flow
@@ -138,7 +138,7 @@ def test_the_end_of_the_input_flushes_what_waits() -> None:
 
 def test_a_graceful_stop_keeps_what_waits_for_the_next_run(tmp_path: Path) -> None:
     store = recovery(tmp_path / "recovery")
-    jobs: list[object] = [job("a", 0), job("b", 5)]
+    jobs: list[QueuedJob] = [job("a", 0), job("b", 5)]
     out: list[tuple[str, JoinedJob]] = []
     cluster_main(flow_of(jobs, out, stopping=True), [], 0, recovery_config=store,
                  epoch_interval=timedelta(0))  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from tests.rig import reconcile_script
+from tests.rig import layers_script, reconcile_script
 
 __all__ = ["SCRIPTED_MODEL", "answer", "shown_lines"]
 
@@ -32,6 +32,8 @@ def answer(request_body: dict[str, Any]) -> str:
 
     Raises ``ValueError`` when the request shows none: then it is not an extraction.
     """
+    if layers_script.is_asked(request_body):
+        return layers_script.answer(request_body)
     if "<notes>\n" in request_body["messages"][-1]["content"]:
         return '{"memories": []}'  # asked to split memories: it cannot, so they stay as they are
     if reconcile_script.is_asked(request_body):

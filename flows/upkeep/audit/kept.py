@@ -34,6 +34,16 @@ class OutcomeRead:
     changed: bool = False
     conflict: str = ""
 
+    @property
+    def given_up(self) -> bool:
+        """True when it ended in dead letters."""
+        return self.end[0] == "dead_lettered"
+
+    def covers_as(self, other: OutcomeRead) -> bool:
+        """Tell whether both are about as many events of the same stretch."""
+        mine = (self.partition, self.first, self.last, self.expected)
+        return mine == (other.partition, other.first, other.last, other.expected)
+
 
 @dataclass(slots=True)
 class PartitionProgress:

@@ -134,8 +134,13 @@ class Audit:
         elif known.content == content:
             self._repeated += 1
             return
+        elif read.given_up and not known.given_up and read.covers_as(known):
+            # Done well, killed before the snapshot, given up the second time: the good end stands.
+            self._repeated += 1
+            return
         else:
-            read.changed = True
+            # Given up, killed before the snapshot, done well the second time: the same.
+            read.changed = known.changed or not (known.given_up and read.covers_as(known))
             self._outcomes[outcome.outcome_id] = read
         if outcome.stage == "decode" and not dropped:
             self._refusals[outcome.outcome_id] = read

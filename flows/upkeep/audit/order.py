@@ -96,7 +96,7 @@ class ScopeOrder:
         """Take an event that has an outcome."""
         event, offset = sourced.event, sourced.position.offset
         self._advance(sourced)
-        if is_request(sourced):  # it joins no window and closes none of its session
+        if _stands_alone(sourced):  # it joins no window and closes none of its session
             return
         self._close(event.session_id, offset)
         if self._likely is not None:
@@ -108,6 +108,8 @@ class ScopeOrder:
         So it counts where windows are cut, as in the flow, and nothing is said of itself.
         """
         self._advance(sourced)
+        if _stands_alone(sourced):
+            return
         self._join(sourced, _unended(sourced))
         if self._likely is not None:
             self._follow(self._likely, sourced)
@@ -118,7 +120,7 @@ class ScopeOrder:
         self._advance(sourced)
         one = _unended(sourced)
         self.unended[sourced.position] = one
-        if is_request(sourced):  # it waits behind the windows that were closed before it
+        if _stands_alone(sourced):  # it waits behind the windows that were closed before it
             one.closed_by, one.likely_open = offset, False
             return one
         self._join(sourced, one)
@@ -187,6 +189,10 @@ class ScopeOrder:
             for sourced in window.events:
                 if sourced.position in self.unended:
                     self.unended[sourced.position].likely_open = False
+
+
+def _stands_alone(sourced: SourcedEvent) -> bool:
+    return is_request(sourced) or sourced.event.type == "edit"
 
 
 def _unended(sourced: SourcedEvent) -> Unended:

@@ -85,8 +85,9 @@ def test_no_request_breaks_the_contract(
     operation = contract[path][method]
     headers = {"authorization": f"Bearer {SECRET}"}
     checks = list(CHECKS)
-    if mode.is_negative and path != "/v1/events":
-        # Of events each is checked by itself: 207 is no refusal of the request.
+    if mode.is_negative and method == "POST" and path != "/v1/events":
+        # Of events each is checked by itself: 207 is no refusal of the request. A parameter
+        # that is made wrong may be gone from the URL; test_routes.py sends unknown ones.
         checks.append(negative_data_rejection)
 
     @settings(

@@ -1,0 +1,89 @@
+"""``sediment scenes``: list, show, history, edit and restore, and what the next run makes of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.in_process import ANA, InProcess
+
+EDITOR = """import pathlib, sys
+path = pathlib.Path(sys.argv[1])
+path.write_text(path.read_text().replace("nurse", "surgeon"))
+"""
+
+
+@pytest.fixture
+def own(remembered: InProcess, tmp_path: Path) -> InProcess:
+    """A copy of the folder in which memories have settled."""
+    shutil.copytree(remembered.data_dir, tmp_path / "data", symlinks=True)
+    return InProcess(tmp_path / "data")
+
+
+def test_scenes_are_listed_shown_and_have_a_history(remembered: InProcess) -> None:
+    listed = remembered.json("scenes", "list", *ANA)
+    assert [item["path"] for item in listed["items"]] == ["Who-they-are.md", "Work-and-study.md"]
+    assert listed["items"][0]["generator"] == "rules/1"
+    shown = remembered.text("scenes", "show", "Who-they-are", *ANA)
+    assert shown.startswith("---\ntype: scene\ntitle: Who they are\n")
+    assert "## Earlier\n\n- User lives in Lisbon." in shown
+    kept = remembered.json("scenes", "history", *ANA)["items"]
+    assert kept[0]["generation"] == listed["generation"]
+    assert {item["author"] for item in kept} == {"rules/1"}
+    earlier = remembered.json("scenes", "show", "Who-they-are", "--generation", "1", *ANA)
+    assert earlier["generator"] == "rules/1"
+    assert "Who-they-are.md" in remembered.text("scenes", "list", *ANA)
+    assert "generation" in remembered.text("scenes", "history", *ANA)
+
+
+def test_what_is_not_there_is_said(remembered: InProcess) -> None:
+    refused = remembered.run("scenes", "show", "nothing", *ANA, code=2)
+    assert "has no file nothing.md; there are: Who-they-are.md" in refused.err
+    assert "no generation 99" in remembered.run("scenes", "show", "x", "--generation", "99", *ANA,
+                                                code=2).err  # fmt: skip
+    nobody = ("--tenant", "acme", "--agent", "helper", "--user", "nobody")
+    assert "no scenes of" in remembered.text("scenes", "list", *nobody)
+    assert "no generation 7" in remembered.run("scenes", "restore", "7", *nobody, code=2).err
+
+
+def test_an_edit_is_a_generation_of_its_own_and_recall_has_it_after_the_next_run(
+    own: InProcess, tmp_path: Path
+) -> None:
+    before = own.json("scenes", "list", *ANA)["generation"]
+    text = tmp_path / "mine.md"
+    text.write_text("Ana collects rare zeppelins.")
+    made = own.json("scenes", "edit", "Zeppelins", "--file", str(text), *ANA)
+    assert (made["generation"], made["author"]) == (before + 1, "person")
+    own.run("run", "--embedded")
+    answer = own.json("recall", "rare zeppelins", *ANA)
+    assert any("zeppelins" in item["text"] for item in answer["items"]), answer
+    assert own.json("scenes", "show", "Zeppelins", *ANA)["generator"] == "person"
+    own.run("scenes", "restore", str(before), *ANA)
+    own.run("run", "--embedded")
+    assert "Zeppelins.md" not in own.text("scenes", "list", *ANA)
+    answer = own.json("recall", "rare zeppelins", *ANA)
+    assert not any("zeppelins" in item["text"] for item in answer["items"])
+
+
+def test_an_editor_is_used_and_its_failure_changes_nothing(
+    own: InProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "editor.py"
+    script.write_text(EDITOR)
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", f"{sys.executable} {script}")
+    own.run("scenes", "edit", "Work-and-study", *ANA)
+    assert "surgeon" in own.text("scenes", "show", "Work-and-study", *ANA)
+    assert "nothing changed" in own.text("scenes", "edit", "Work-and-study", *ANA)
+    monkeypatch.setenv("EDITOR", f"{sys.executable} -c raise(SystemExit(3))")
+    assert "ended with 3" in own.run("scenes", "edit", "Work-and-study", *ANA, code=2).err
+    monkeypatch.delenv("EDITOR")
+    assert "--file" in own.run("scenes", "edit", "Work-and-study", *ANA, code=2).err
+    missing = str(tmp_path / "none.md")
+    refused = own.run("scenes", "edit", "Work-and-study", "--file", missing, *ANA, code=2)
+    assert "cannot read" in refused.err
+    assert not os.environ.get("EDITOR")

@@ -1,0 +1,70 @@
+"""The scripted model's scenes and personas: valid, deterministic, named scripted everywhere.
+
+Not a model: one scene file, ``notes.md``, that lists every atom it was ever shown; a persona that
+counts the scenes it was shown.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+
+__all__ = ["answer", "is_asked"]
+
+_FENCED = re.compile(r"<(atoms|scenes|results|persona)>\n(.*?)\n?</\1>", re.DOTALL)
+_BODY = re.compile(r"---\n.*?\n---\n\n(.*)", re.DOTALL)
+_ID = re.compile(r"- \"?([0-9a-f]{12,32})\"?$", re.MULTILINE)
+_NOTES = "notes.md"
+
+
+def is_asked(request_body: dict[str, Any]) -> bool:
+    """Say whether a request is about scenes or a persona."""
+    first = request_body["messages"][1]["content"]
+    return "<state>\n" in first or "<persona>\n" in first
+
+
+def answer(request_body: dict[str, Any]) -> str:
+    """Answer a request about scenes or a persona."""
+    messages = [one["content"] for one in request_body["messages"]]
+    first = _fences(messages[1])
+    if "persona" in first:
+        return orjson.dumps(_persona(first)).decode()
+    known = {orjson.loads(line)[0] for line in first["scenes"].splitlines()}
+    if _NOTES in known and len(messages) == 2:
+        return orjson.dumps({"steps": [_step("read", _NOTES)]}).decode()
+    before = ""
+    if len(messages) > 2:
+        before = orjson.loads(_fences(messages[-1])["results"].splitlines()[0])[2]
+    atoms = [orjson.loads(line) for line in first["atoms"].splitlines()]
+    ids = dict.fromkeys([*_ID.findall(before), *(atom[0] for atom in atoms)])
+    body = _BODY.match(before)
+    lines = [body[1].strip()] if body else []
+    lines += [f"- {atom[4]}" for atom in atoms]
+    listed = "\n".join(f"  - {one}" for one in ids)
+    text = f"---\ntitle: Notes\nsummary: {len(ids)} notes.\natoms:\n{listed}\n---\n\n"
+    write = _step("write", _NOTES, text + "\n".join(lines))
+    return orjson.dumps({"steps": [write, _step("done", None, "done")]}).decode()
+
+
+def _step(tool: str, path: str | None, text: str | None = None) -> dict[str, Any]:
+    return {"tool": tool, "path": path, "text": text, "old": None, "new": None}
+
+
+def _persona(first: dict[str, str]) -> dict[str, Any]:
+    shown = len(first["scenes"].splitlines())
+    lists: dict[str, list[str]] = {
+        name: [] for name in ("preferences", "interests", "speak", "decide", "traits")
+    }
+    return {
+        "name": "",
+        "archetype": f"Somebody with {shown} scenes.",
+        "basics": ["Is known."],
+        **lists,
+        "tags": ["one", "two", "three"],
+    }
+
+
+def _fences(text: str) -> dict[str, str]:
+    return dict(_FENCED.findall(text))

@@ -9,7 +9,10 @@ from typing import Literal
 from stores.ids import content_id
 from stores.records import ControlRequest, L0Event, OutRecord
 
-__all__ = ["Owner", "request_event", "request_record"]
+__all__ = ["PERSON", "Owner", "edit_window_id", "edited_atom_id", "request_event", "request_record"]
+
+PERSON = "person/1"
+"""What an atom that a person wrote names as its extractor."""
 
 _NO_SESSION = "sediment-forget"
 """Session of a request that is not about one: every event needs a session."""
@@ -60,3 +63,16 @@ def request_event(
 def request_record(event: L0Event, scope: str, topic: str) -> OutRecord:
     """Make the record, in the scope's own partition: so it has a place in the scope's order."""
     return OutRecord(topic, scope.encode(), event.model_dump_json(exclude_none=True).encode())
+
+
+def edit_window_id(scope: str, event_id: str) -> str:
+    """Give the id of the window that an edit makes for itself."""
+    return content_id("edit", scope, event_id)
+
+
+def edited_atom_id(scope: str, event_id: str) -> str:
+    """Give the id of the atom that an edit makes.
+
+    Another atom stands for it where the scope has one with the same text.
+    """
+    return content_id("atom", edit_window_id(scope, event_id), "0", PERSON)

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 
 import orjson
 
-from flows.extract.text import context_text, without_repeats
+from flows.extract.text import context_text, extractable_text, without_repeats
 from flows.prompts import Prompt
 from stores.records import SourcedEvent, Window
 
@@ -206,24 +206,16 @@ def _cut_point(text: str) -> int:
 
 def _whole_lines(window: Window) -> list[Line]:
     """Give a line for each message; an assistant's is shortened, the user's may be too long."""
-    said = (
-        (sourced, text)
-        for sourced in without_repeats(window.events)
-        if (text := context_text(sourced.event))
-    )
-    return [
-        Line(
-            f"m{number}",
-            sourced,
-            text if sourced.event.role == "user" else _shortened(text, CONTEXT_CHARS),
-        )
-        for number, (sourced, text) in enumerate(said, start=1)
-    ]
+    lines: list[Line] = []
+    for sourced in without_repeats(window.events):
+        text = extractable_text(sourced.event)
+        text = text or _shortened(context_text(sourced.event), CONTEXT_CHARS)
+        if text:
+            lines.append(Line(f"m{len(lines) + 1}", sourced, text))
+    return lines
 
 
-def _split(
-    lines: Sequence[Line], room: int, count_tokens: Callable[[str], int]
-) -> list[Line]:
+def _split(lines: Sequence[Line], room: int, count_tokens: Callable[[str], int]) -> list[Line]:
     """Split the user's messages that do not fit."""
     split: list[Line] = []
     for whole in lines:

@@ -10,12 +10,10 @@ from flows.reconcile import NewAtoms
 from stores.ids import content_id
 from stores.protocols import Extractor, KeptOut
 from stores.records import Atom, Extraction, Memory, Window
+from stores.requests import PERSON
 from stores.tombstones import NothingKeptOut
 
 __all__ = ["ExtractWork", "atoms_of_extraction", "atoms_of_memories"]
-
-
-_PERSON = "person/1"
 
 
 class ExtractWork:
@@ -51,7 +49,7 @@ class ExtractWork:
         if not window.events:
             return NewAtoms(window, (), (), attempts=1)
         if is_edit(window):
-            version, extraction = _PERSON, _edited(window)
+            version, extraction = PERSON, _edited(window)
         else:
             version = self._extractor.version
             extraction = await self._extractor.extract(window, previous_error)

@@ -14,6 +14,7 @@ from flows.forget.request import is_request
 from stores.ids import content_id
 from stores.protocols import KeptOut
 from stores.records import ClosedBy, Redriven, SourcedEvent, Window
+from stores.requests import edit_window_id
 from stores.tombstones import NothingKeptOut
 
 __all__ = [
@@ -182,15 +183,21 @@ class ScopeWindows:
         if self._idle_floor is not None and now - self._idle_floor > self._policy.gap:
             ended.extend(self._close_idle(now, but=event.session_id))
         if is_request(sourced):
-            return [*ended, *self._take_out(), Requested(sourced)]
-        if event.type == "edit":
-            return [*ended, *self._edit(sourced)]
+            ended += [*self._take_out(), Requested(sourced)]
+        elif event.type == "edit":
+            ended += self._edit(sourced)
+        else:
+            ended += self._join(sourced, now)
+        return ended
+
+    def _join(self, sourced: SourcedEvent, now: datetime) -> list[Ended]:
+        """Take an event into its session's window, closing what has to be closed."""
+        event = sourced.event
         tokens = estimate_tokens(event.text())
-        ended.extend(self._close_before(sourced, tokens))
+        ended: list[Ended] = [*self._close_before(sourced, tokens)]
         if event.type == "session_end" and not self.is_open(event.session_id):
             return [*ended, Skipped(sourced, "session_end")]
-        ended.extend(self._append(sourced, tokens, now))
-        return ended
+        return [*ended, *self._append(sourced, tokens, now)]
 
     def _edit(self, sourced: SourcedEvent) -> list[Ended]:
         """Give a person's edit as a window of its own: it joins no session's."""
@@ -200,7 +207,7 @@ class ScopeWindows:
         _OBSERVED["edit"].observe(1)
         return [
             Window(
-                window_id=content_id("edit", sourced.scope, event.event_id),
+                window_id=edit_window_id(sourced.scope, event.event_id),
                 scope=sourced.scope,
                 session_id=event.session_id,
                 events=(sourced,),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stores.requests import edited_atom_id
 from tests.cli.in_process import ANA, InProcess
 
 
@@ -33,6 +34,7 @@ def test_an_edited_memory_is_told_in_its_new_words(cli: InProcess) -> None:
     )  # fmt: skip
     assert (old["status"], old["superseded_by"]) == ("superseded", right["atom_id"])
     assert right["source_event_ids"] == [asked["event_id"]]
+    assert right["atom_id"] == edited_atom_id("acme/helper/ana", asked["event_id"])
     audit = cli.json("audit")
     assert audit["clean"], audit
     items = cli.json("recall", "what is her job? midwife nurse", *ANA)["items"]

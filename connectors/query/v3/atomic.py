@@ -28,9 +28,8 @@ from connectors.query.v3.memory_models import (
     AtomicUpdated,
 )
 from connectors.query.v3.models import Count, Deleted, iso
-from stores.ids import content_id
-from stores.records import ATOM_TYPES, Atom, AtomType, ControlRequest, L0Event, OutRecord
-from stores.requests import request_record
+from stores.records import ATOM_TYPES, Atom, AtomType, ControlRequest
+from stores.requests import edited_atom_id, request_event, request_record
 
 __all__ = ["router"]
 
@@ -88,11 +87,17 @@ async def update(call: Writing, body: AtomicUpdate) -> JSONResponse:
         raise UnsupportedCall(message, field="background")
     now = call.service.clock.now()
     if body.content == atom.text:
-        version, at = atom.version, atom.occurred_at
+        own_id, version, at = atom.atom_id, atom.version, atom.occurred_at
     else:
-        version, at = atom.version + 1, now
-        await call.service.write([_edit(call, atom, body.content)])
-    return call.answer(AtomicUpdated(id=atom.atom_id, version=f"v{version}", updated_at=iso(at)))
+        request = ControlRequest(target="atom", atom_ids=(atom.atom_id,))
+        event = request_event(
+            "edit", call.owner, request, now, session=atom.session_id, text=body.content
+        )
+        topic = call.service.settings.topic("l0.events")
+        await call.service.write([request_record(event, call.scope, topic)])
+        # The new text is an atom of its own, which takes the place of the old one.
+        own_id, version, at = edited_atom_id(call.scope, event.event_id), 1, now
+    return call.answer(AtomicUpdated(id=own_id, version=f"v{version}", updated_at=iso(at)))
 
 
 @router.post("/v3/atomic/delete", response_model=Envelope[Deleted])
@@ -154,22 +159,3 @@ def _shown(call: Call, atom: Atom) -> dict[str, Any]:
         "priority": atom.priority,
         "source_message_ids": atom.source_event_ids,
     }
-
-
-def _edit(call: Call, atom: Atom, text: str) -> OutRecord:
-    """Make the record that asks for another text."""
-    owner, at = call.owner, call.service.clock.now()
-    event = L0Event(
-        v=1,
-        event_id=content_id("request", "edit", call.scope, atom.atom_id, text, at.isoformat()),
-        type="edit",
-        tenant_id=owner.tenant,
-        agent_id=owner.agent,
-        user_id=owner.user,
-        team_id=owner.team or None,
-        session_id=atom.session_id,
-        content=text,
-        occurred_at=at,
-        request=ControlRequest(target="atom", atom_ids=(atom.atom_id,)),
-    )
-    return request_record(event, call.scope, call.service.settings.topic("l0.events"))

@@ -5,19 +5,22 @@ from __future__ import annotations
 import httpx
 
 from stores.records import L0Event
+from stores.requests import edited_atom_id
 from tests.connectors.query.fakes import atom, hits
 from tests.connectors.query.serving import World
 from tests.connectors.query.v3.calling import IDS, call, logged, ok, refused
 
 
 def test_an_update_asks_for_an_edit(client: httpx.Client, world: World) -> None:
-    ok(call(client, "atomic/update"))
+    answer = ok(call(client, "atomic/update"))
     (record,) = world.log
     event = L0Event.model_validate_json(record.value or b"")
     assert record.key == b"acme/helper/ana"
     assert (event.type, event.text(), event.session_id) == ("edit", "lives in Rome", "s1")
     assert event.request is not None
     assert event.request.atom_ids == ("new",)
+    made = edited_atom_id("acme/helper/ana", event.event_id)
+    assert (answer["id"], answer["version"]) == (made, "v1")
 
 
 def test_an_update_to_the_same_text_asks_for_nothing(client: httpx.Client, world: World) -> None:

@@ -16,6 +16,7 @@ BENCHMARKS = (
     "faults",
     "reconcile",
     "replay",
+    "scenes",
 )
 RESULTS = Path(__file__).parent / "results"
 

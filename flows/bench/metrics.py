@@ -83,13 +83,13 @@ def tokens_for(target: float, points: Sequence[tuple[float, float]]) -> float | 
     """
     before_tokens, before = 0.0, 0.0
     for tokens, found in points:
+        if target <= before:
+            break
         if found >= target:
-            if found == before:
-                return float(tokens)
             share = (target - before) / (found - before)
-            return before_tokens + max(0.0, share) * (tokens - before_tokens)
+            return before_tokens + share * (tokens - before_tokens)
         before_tokens, before = tokens, max(before, found)
-    return None
+    return before_tokens if target <= before else None
 
 
 def _means(values: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from flows.gate.subject import Subject
+from flows.gate.subject import Subject, may_match
 
 __all__ = ["human_authority", "instruction_like"]
 
@@ -63,6 +63,19 @@ _BEHIND_THE_BACK = re.compile(
     r"|把(?:所有|全部)[^\s,。;]{0,8}?(?:对话|记忆|密码|数据)[^\s,。;]{0,4}?(?:发送|转发|上传)(?:到|给)",
     re.IGNORECASE,
 )
+# Without one of these no ASCII text matches; looking for them takes a tenth of the time.
+_OVERRIDES_BY = ("ignor", "disregard", "forget", "overrid", "bypass")
+_POSES_BY = (
+    "system", "developer", "assistant", "<|", "inst]", "<<sys>>", "##", "you are",
+)  # fmt: skip
+_COMMANDS_BY = (
+    "must", "should", "shall", "have to", "need to", "required", "ordered", "instructed", "will",
+)  # fmt: skip
+_BEHIND_THE_BACK_BY = ("the user", "the human", "the operator", "http", "@")
+_CLAIMS_BY = (
+    "approved", "verified", "confirmed", "authori", "certified", "reviewed", "signed off",
+    "endorsed", "trusted]", "official]",
+)  # fmt: skip
 # Told about the user, in the third person: then an order in it is the user's own.
 _ASKED_BY_USER = re.compile(
     r"\AUser(?:'s)? (?:wants|asks|asked|prefers|requests|requested|expects|standing request)\b"
@@ -95,17 +108,20 @@ _CLAIMS = re.compile(
 def instruction_like(subject: Subject) -> str | None:
     """Say how a memory speaks to the agent that will read it."""
     text = subject.everything
-    if _OVERRIDES.search(text):
+    if may_match(text, *_OVERRIDES_BY) and _OVERRIDES.search(text):
         return "tells the reader to set its instructions aside"
-    if _POSES.search(text):
+    if may_match(text, *_POSES_BY) and _POSES.search(text):
         return "poses as a system prompt"
-    if _COMMANDS.search(text) and not _ASKED_BY_USER.match(subject.text):
+    ordered = may_match(text, *_COMMANDS_BY) and _COMMANDS.search(text)
+    if ordered and not _ASKED_BY_USER.match(subject.text):
         return "gives the reader an order"
-    if _BEHIND_THE_BACK.search(text):
+    if may_match(text, *_BEHIND_THE_BACK_BY) and _BEHIND_THE_BACK.search(text):
         return "asks the reader to act behind the user's back"
     return None
 
 
 def human_authority(subject: Subject) -> str | None:
     """Say that a memory claims a person's approval. Nothing in a text can give it that."""
-    return "claims to be approved by a person" if _CLAIMS.search(subject.everything) else None
+    text = subject.everything
+    claims = may_match(text, *_CLAIMS_BY) and _CLAIMS.search(text)
+    return "claims to be approved by a person" if claims else None

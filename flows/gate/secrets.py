@@ -31,7 +31,7 @@ from detect_secrets.plugins.stripe import StripeDetector
 from detect_secrets.plugins.telegram_token import TelegramBotTokenDetector
 from detect_secrets.plugins.twilio import TwilioKeyDetector
 
-from flows.gate.subject import Subject
+from flows.gate.subject import Subject, may_match
 
 __all__ = ["luhn", "secret"]
 
@@ -55,6 +55,10 @@ _DETECTORS: tuple[RegexBasedDetector, ...] = (
     TelegramBotTokenDetector(),
     TwilioKeyDetector(),
 )
+# What every token of the detectors and of _KEY has: one of these in it, or so many characters
+# without a space. A test holds it against the detectors' own patterns.
+_TOKEN_MARKS = ("://", "eyj", "private key", "putty", "_authtoken", "xox")
+_SHORTEST_TOKEN = 16
 # Keys that detect-secrets 1.5 has no detector for, by the prefix their makers give them.
 _KEY = re.compile(
     r"(?<![A-Za-z0-9])(?:sk-(?:proj-|ant-|or-)?|[sr]k_(?:live|test)_|github_pat_|npm_|hf_|AIza"
@@ -135,6 +139,11 @@ _US_SSN = re.compile(
     r"\b(?:SSN|social security)\b.{0,30}?(?<!\d)\d{3}-?\d{2}-?\d{4}(?!\d)", re.IGNORECASE
 )
 
+# Without one of these no ASCII text matches the pattern of that name.
+_NAMED_KEY_BY = ("key", "token", "secret", "code")
+_PASSWORD_BY = ("passw", "passc", "passp", "pwd", "login code")
+_DIGIT = re.compile(r"\d")  # without one, no pattern from _CODE on matches any text
+
 
 def secret(subject: Subject) -> str | None:
     """Name the kind of secret a memory holds, never the secret itself.
@@ -146,14 +155,23 @@ def secret(subject: Subject) -> str | None:
 
 
 def _kinds(text: str) -> Iterator[str]:
-    for detector in _DETECTORS:
+    may_hold_token = may_match(text, *_TOKEN_MARKS) or any(
+        len(word) >= _SHORTEST_TOKEN for word in text.split()
+    )
+    for detector in _DETECTORS if may_hold_token else ():
         if any(True for _ in detector.analyze_string(text)):
             yield str(detector.secret_type).lower()
-    if _KEY.search(text) or _NAMED_KEY.search(text):
+    if may_hold_token and _KEY.search(text):
         yield "key or token"
-    if _SEED_PHRASE.search(text):
+    if may_match(text, *_NAMED_KEY_BY) and _NAMED_KEY.search(text):
+        yield "key or token"
+    if may_match(text, "phrase") and _SEED_PHRASE.search(text):
         yield "seed phrase"
-    if _tells_password(text) or _CODE.search(text):
+    if may_match(text, *_PASSWORD_BY) and _tells_password(text):
+        yield "password or code"
+    if not _DIGIT.search(text):
+        return
+    if _CODE.search(text):
         yield "password or code"
     if any(_is_card(match[0]) for match in _DIGITS.finditer(text)):
         yield "card number"

@@ -199,6 +199,7 @@ class _OneRun:
             "window_background": 3,
             "concurrency": CONCURRENCY,
             "snapshot_interval_s": self._talk.snapshot_s,
+            "scene_writer": "off",  # L0 and L1 are what is looked at
         }
 
     def _answers_again(self) -> int:

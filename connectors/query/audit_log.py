@@ -7,11 +7,13 @@ One line of JSON for each such call: ``at``, ``key`` (the id of the API key, or 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from logging.handlers import WatchedFileHandler
 from typing import Any
 
@@ -86,26 +88,34 @@ class Audited:
         self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, and write its line when its answer has begun or it has failed."""
+        """Answer one request; its line is written before its answer begins, or when it fails."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         scope.setdefault("state", {})
         note = CallNote.of(scope)
-        status = 500  # also of a call that is given up before it has an answer
+        ended = False
+
+        def end(status: int) -> None:
+            nonlocal ended
+            if not ended and (note.changes or status in _DENIED):
+                route = getattr(scope.get("route"), "path", "-")
+                self._audit.write(scope["method"], route, status, note)
+            ended = True
 
         async def sending(message: Message) -> None:
-            nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
+                end(message["status"])
             await send(message)
 
         try:
             await self._app(scope, receive, sending)
-        finally:
-            if note.changes or status in _DENIED:
-                route = getattr(scope.get("route"), "path", "-")
-                self._audit.write(scope["method"], route, status, note)
+        except asyncio.CancelledError:
+            end(HTTPStatus.GATEWAY_TIMEOUT)
+            raise
+        except Exception:
+            end(HTTPStatus.INTERNAL_SERVER_ERROR)
+            raise
 
 
 @contextmanager

@@ -6,8 +6,9 @@ after a question is in no store when it is asked: nothing can leak, whatever rec
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -31,7 +32,16 @@ from stores.milvus import MilvusStore
 from stores.protocols import Embedder
 from stores.records import CONTRACT_VERSION
 
-__all__ = ["Builder", "Memory", "bench_settings", "events_between", "opened_memory", "scope_of_bench"]
+__all__ = [
+    "BuildCost",
+    "Builder",
+    "Memory",
+    "bench_settings",
+    "build_costs",
+    "events_between",
+    "opened_memory",
+    "scope_of_bench",
+]
 
 _TENANT = "bench"
 _BATCH = 500
@@ -90,7 +100,9 @@ class Builder:
         if self._path.exists():
             self.built = read_json(self._path, dict)
 
-    def build(self, known: Mapping[str, int], stop: StopSignal, tell: Callable[[Progress], None]) -> None:
+    def build(
+        self, known: Mapping[str, int], stop: StopSignal, tell: Callable[[Progress], None]
+    ) -> None:
         """Let every history be known up to ``known``, its first messages.
 
         Raises :class:`~stores.errors.UserError` when the memory already holds more.
@@ -139,6 +151,40 @@ class Builder:
                 run.wait(_POLL_S)
                 tell(progress)
             run.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class BuildCost:
+    """What models were asked to build one layer, as their servers counted."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def __add__(self, other: BuildCost) -> BuildCost:
+        return BuildCost(
+            self.calls + other.calls,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+        )
+
+
+def build_costs(settings: Settings) -> dict[str, BuildCost]:
+    """Add up the recorded answers of a memory by layer: atoms, scenes, persona.
+
+    Each answer is recorded once, so a run that was killed and resumed counts as one.
+    """
+    path = settings.data_dir / "answers.sqlite"
+    costs: dict[str, BuildCost] = {}
+    if not path.exists():
+        return costs
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as file:
+        for version, answer in file.execute("SELECT prompt_version, answer FROM answers"):
+            layer = next((one for one in ("persona", "scenes") if version.startswith(one)), "atoms")
+            one = orjson.loads(answer)
+            cost = BuildCost(1, one["prompt_tokens"], one["completion_tokens"])
+            costs[layer] = costs.get(layer, BuildCost()) + cost
+    return costs
 
 
 def events_between(agent: str, history: History, since: int, until: int) -> list[ImportedEvent]:

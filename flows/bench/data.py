@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal
@@ -30,6 +30,7 @@ Benchmark = Literal["personamem", "locomo", "longmemeval"]
 BENCHMARKS: tuple[Benchmark, ...] = ("personamem", "locomo", "longmemeval")
 Half = Literal["dev", "held-out"]
 HalfChoice = Literal["dev", "held-out", "all"]
+_HALF_OF_A_BYTE = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ def half_by_hash(unit: str) -> Half:
     >>> half_by_hash("a"), half_by_hash("c")
     ('held-out', 'dev')
     """
-    return "dev" if sha256(unit.encode()).digest()[0] < 128 else "held-out"
+    return "dev" if sha256(unit.encode()).digest()[0] < _HALF_OF_A_BYTE else "held-out"
 
 
 def hash_of_file(path: Path) -> str:
@@ -143,8 +144,3 @@ def hash_of_file(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
-
-
-def spaced(start: datetime, step: timedelta, count: int) -> Sequence[datetime]:
-    """Give ``count`` times from ``start`` on, ``step`` apart."""
-    return [start + step * number for number in range(count)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 __all__ = ["Estimate", "Paired", "estimate", "evidence_found", "paired", "tokens_for"]
 
@@ -92,8 +93,8 @@ def tokens_for(target: float, points: Sequence[tuple[float, float]]) -> float | 
     return before_tokens if target <= before else None
 
 
-def _means(values: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def _means(values: NDArray[np.float64]) -> NDArray[np.float64]:
     rng = np.random.default_rng(_SEED)
     picks = rng.integers(0, len(values), size=(_RESAMPLES, len(values)))
-    means: np.ndarray = values[picks].mean(axis=1)  # type: ignore[type-arg]
+    means: NDArray[np.float64] = values[picks].mean(axis=1)
     return means

@@ -280,9 +280,7 @@ class _RememberedSearches:
         )
 
     def profiles_of(self, scope: str, kind: ProfileKind | None = None) -> list[Profile]:
-        return self._once(
-            ("profiles", scope, kind), lambda: self._store.profiles_of(scope, kind)
-        )
+        return self._once(("profiles", scope, kind), lambda: self._store.profiles_of(scope, kind))
 
     def _once(self, key: tuple[Any, ...], ask: Callable[[], T]) -> T:
         if key not in self._known:

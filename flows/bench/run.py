@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from flows.bench.building import Builder, Memory, scope_of_bench
 from flows.bench.data import Dataset, Question, cuts_of
@@ -69,21 +70,22 @@ class Run:
         try:
             for number, known in enumerate(rounds, start=1):
                 here = [
-                    one for one in self.dataset.questions if known.get(one.history_id) == one.visible
+                    one
+                    for one in self.dataset.questions
+                    if known.get(one.history_id) == one.visible
                 ]
                 left = [one for one in here if self._rows_left(one)]
                 later = any(self._rows_left(one) for one in self._after(rounds[number:]))
                 if not left and not later:
                     return
-                if not left and any(
-                    builder.built.get(name, 0) > count for name, count in known.items()
-                ):
-                    continue  # done before, and built past it since
-                builder.build(
-                    known, stop, lambda progress, number=number: telling.building(  # type: ignore[misc]
-                        number, len(rounds), progress
-                    )
-                )
+                asked = {one.history_id for one in left}
+                # What was built past this round before, and has no question left in it, may stay.
+                to_build = {
+                    name: count
+                    for name, count in known.items()
+                    if name in asked or builder.built.get(name, 0) <= count
+                }
+                builder.build(to_build, stop, partial(telling.building, number, len(rounds)))
                 for start in range(0, len(left), _QUESTIONS_AT_ONCE):
                     if stop():
                         return
@@ -96,9 +98,7 @@ class Run:
 
     def _after(self, rounds: Sequence[dict[str, int]]) -> list[Question]:
         places = {(name, count) for known in rounds for name, count in known.items()}
-        return [
-            one for one in self.dataset.questions if (one.history_id, one.visible) in places
-        ]
+        return [one for one in self.dataset.questions if (one.history_id, one.visible) in places]
 
     def _rows_left(self, question: Question) -> list[Row]:
         return [row for row in self.rows if (question.id, row.name) not in self.results.lines]

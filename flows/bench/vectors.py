@@ -40,7 +40,9 @@ class KeptVectors:
 
     async def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Embed the texts that are new; shape (len(texts), dimension)."""
-        keys = [sha256(f"{self.name}\0{text}".encode("utf-8", "replace")).digest() for text in texts]
+        keys = [
+            sha256(f"{self.name}\0{text}".encode("utf-8", "replace")).digest() for text in texts
+        ]
         known = self._read(keys)
         new = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
         if new:
@@ -50,11 +52,16 @@ class KeptVectors:
                 self._file.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", rows)
             known.update(rows)
         joined = b"".join(known[key] for key in keys)
-        return np.frombuffer(joined, np.float32).reshape(len(texts), self.dimension).copy()
+        shape = (len(texts), self.dimension)
+        kept: Vectors = np.frombuffer(joined, np.float32).reshape(shape).copy()
+        return kept
 
     async def embed_query(self, text: str) -> Vectors:
         """Embed a question: shape (dimension,)."""
         return await self._embedder.embed_query(text)
+
+    def _key(self, text: str) -> bytes:
+        return sha256(f"{self.name}\0{text}".encode("utf-8", "replace")).digest()
 
     def _read(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         known: dict[bytes, bytes] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -122,8 +122,9 @@ def import_(
     """Read an export into the topics and the store. Recall works at once, without the flow.
 
     What is there already, by its id, stays as it is; importing twice changes nothing. What was
-    forgotten or rejected, here or where the export was made, is kept out and counted. Nothing
-    is written unless the whole export is as it was written. Stop the flows first.
+    forgotten or rejected, here or where the export was made, is kept out and counted; so is a
+    memory that the quality gate refuses here. Nothing is written unless the whole export is as it
+    was written. Stop the flows first.
 
     Example: sediment import ana
     """
@@ -155,6 +156,7 @@ def import_(
         show_problems(done)
         for name, one in (("events", events), ("atoms", atoms)):
             kept = f", {one.forgotten} kept out, forgotten before" if one.forgotten else ""
+            kept += f", {one.refused} refused by the quality gate" if one.refused else ""
             out.print(f"{name}: {one.written} written, {one.present} were there{kept}")
     if not done.complete:
         raise typer.Exit(1)
@@ -169,6 +171,7 @@ def _append(
     atoms: Appended,
 ) -> None:
     from connectors.tombstones_topic import TombstonesTopic
+    from flows.gate import GatePolicy
     from flows.parts import open_log
     from flows.upkeep.importing import ImportLog
 
@@ -179,7 +182,7 @@ def _append(
         )
 
         def show() -> None:
-            done = sum(one.written + one.present + one.forgotten for one in (events, atoms))
+            done = sum(sum(astuple(one)) for one in (events, atoms))
             bar.update(task, completed=done)
 
         log = open_log(settings)
@@ -195,6 +198,7 @@ def _append(
             settings.topic,
             show,
             publish=tombstones.publish,
+            gate=GatePolicy(settings.gate, settings.gate_max_chars),
         )
         into.tombstones()
         if "events" in layers:

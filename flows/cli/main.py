@@ -13,6 +13,7 @@ import typer
 from flows import PIPELINE
 from flows.cli.admin import config, topics
 from flows.cli.audit import audit
+from flows.cli.bench import bench
 from flows.cli.common import errors_for_people, set_up_logging
 from flows.cli.demo import demo
 from flows.cli.dlq import dlq
@@ -71,6 +72,7 @@ app.command()(reject)
 app.command()(edit)
 app.command()(mcp)
 app.add_typer(generations, name="generations")
+app.add_typer(bench, name="bench")
 app.add_typer(doctor, name="doctor")
 app.add_typer(memories, name="memories")
 app.add_typer(scenes, name="scenes")

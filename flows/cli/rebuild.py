@@ -22,6 +22,7 @@ from flows.cli.common import (
 )
 from flows.runner import SystemClock
 from flows.upkeep.history import History, Unreadable
+from flows.upkeep.profiles import ProfileHistory
 from flows.upkeep.rebuild import LayerResult, Rebuilder, Rebuilt
 from stores.errors import UserError
 
@@ -56,7 +57,7 @@ def rebuild(
     brokers: Brokers = None,
     json: Json = False,
 ) -> None:
-    """Fill the Milvus collections from the topics l1.atoms and l0.events. No chat model is asked.
+    """Fill the Milvus collections from l1.atoms, l0.events and profiles. No chat model is asked.
 
     Rows that are there already are left alone: run it again and it goes on. Stop the flows
     first. To change the embedding model or the analyzer, fill collections of a new prefix and
@@ -85,7 +86,8 @@ def rebuild(
         print_json(rebuilt_json(done))
     else:
         show_problems(done)
-        for name, layer in (("atoms", done.atoms), ("events", done.events)):
+        layers = (("atoms", done.atoms), ("events", done.events), ("profiles", done.profiles))
+        for name, layer in layers:
             out.print(
                 f"{name}: {layer.written} written, {layer.unchanged} were there, "
                 f"{len(layer.failed)} failed"
@@ -104,10 +106,12 @@ def bring_in(
     embedder: Embedder,
     done: Rebuilt,
     *,
-    layers: Sequence[str] = ("atoms", "events"),
+    layers: Sequence[str] = ("atoms", "events", "profiles"),
     wanted: Callable[[str], bool] = lambda _: True,
 ) -> None:
     """Bring the rows of the scopes that are ``wanted`` into the store, with progress bars."""
+    from flows.parts import open_log
+
     with progress_bar() as bar:
         show = _Bars(bar, done, layers)
         history = open_history(settings, show.update)
@@ -119,6 +123,9 @@ def bring_in(
                 await rebuilder.atoms(history, done, wanted)
             if "events" in layers:
                 await rebuilder.events(history, done, wanted)
+            if "profiles" in layers:
+                profiles = ProfileHistory(open_log(settings).reader, settings.topic("profiles"))
+                await rebuilder.profiles(profiles, done, wanted)
 
         asyncio.run(all_layers())
         show.update()
@@ -178,6 +185,7 @@ def rebuilt_json(done: Rebuilt) -> dict[str, object]:
         "complete": done.complete,
         "atoms": layer(done.atoms),
         "events": layer(done.events),
+        "profiles": layer(done.profiles),
         "unreadable": [unreadable_json(one) for one in done.unreadable],
         "atoms_grew": done.atoms_grew,
     }
@@ -194,7 +202,7 @@ def show_problems(done: Rebuilt) -> None:
     lines = [str(one) for one in done.unreadable]
     lines += [
         f"{row.layer} of {row.scope}: {row.id}: {row.message}"
-        for row in (*done.atoms.failed, *done.events.failed)
+        for row in (*done.atoms.failed, *done.events.failed, *done.profiles.failed)
     ]
     for line in lines[:_PROBLEMS_SHOWN]:
         err.print(line, markup=False, soft_wrap=True)

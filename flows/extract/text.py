@@ -21,6 +21,7 @@ __all__ = [
     "context_text",
     "extractable_text",
     "has_user_text",
+    "may_match",
     "said_by",
     "without_repeats",
 ]
@@ -86,6 +87,7 @@ _NEWLINES = re.compile(r"\n{3,}")
 # Every pattern above needs a character that cannot be printed, one of these marks, a run of 200
 # characters, or the words "send an image back".
 _MARKS = ("<", "[", ":", "：", "(", "```", "\n\n\n")
+_HARMLESS = bytes(set(range(32, 127)) - set(b"<[:(`")) + b"\n"
 _LONG_RUN = 200
 
 # --- whole messages that nobody said ---------------------------------------------------------
@@ -99,6 +101,7 @@ _NOISE = re.compile(
     r"|\A\W*(?:session bootstrap|heartbeat(?:_ok| poll| check)?|no_reply)\W*\Z",
     re.IGNORECASE | re.MULTILINE,
 )
+_NOISE_BY = ("session", "pre-compaction", "boot check", "heartbeat", "no_reply")
 _COMMAND = re.compile(r"\A/[A-Za-z][\w\-]*(?:\s|\Z)")
 
 _SHORT_REPLY_CHARS = 12
@@ -132,7 +135,10 @@ def clean_text(text: str, *, speaker: str = "user") -> str:
 
 def _is_clean(text: str) -> bool:
     """Say, for little, that no pattern finds anything: of most messages none does."""
-    if not text.replace("\n", " ").isprintable() or any(mark in text for mark in _MARKS):
+    if text.isascii():
+        if text.encode().translate(None, _HARMLESS) or "\n\n\n" in text:
+            return False
+    elif not text.replace("\n", " ").isprintable() or any(mark in text for mark in _MARKS):
         return False
     words = text.split() if len(text) >= _LONG_RUN else ()
     return "d an " not in text.lower() and all(len(word) < _LONG_RUN for word in words)
@@ -155,9 +161,28 @@ def context_text(event: L0Event) -> str:
     if event.type != "message" or event.role not in {"user", "assistant"}:
         return ""
     text = clean_text(_spoken(event), speaker=event.role)
-    if not any(char.isalnum() for char in text) or _NOISE.search(text) or _COMMAND.match(text):
+    if not any(char.isalnum() for char in text) or _COMMAND.match(text):
         return ""
-    return text
+    return "" if may_match(text, *_NOISE_BY) and _NOISE.search(text) else text
+
+
+def may_match(text: str, *pieces: str) -> bool:
+    """Say whether a pattern is worth trying that needs one of ``pieces``, whatever the case.
+
+    Only a text in ASCII is ever turned away: other letters have ways to match that no piece shows.
+
+    :arg pieces: in small letters.
+
+    >>> may_match("User likes tea", "coffee"), may_match("User likes TEA", "tea", "coffee")
+    (False, True)
+    """
+    if not text.isascii():
+        return True
+    small = text.lower()
+    for piece in pieces:  # a loop: this is asked for every rule of every memory
+        if piece in small:
+            return True
+    return False
 
 
 def has_user_text(window: Window) -> bool:

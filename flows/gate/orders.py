@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 
-from flows.gate.subject import Subject, may_match
+from flows.extract.text import may_match
+from flows.gate.subject import Subject
 
 __all__ = ["human_authority", "instruction_like"]
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-from flows.gate.subject import Subject, may_match, tokens
+from flows.extract.text import may_match
+from flows.gate.subject import Subject, tokens
 
 __all__ = ["old_and_new_state", "several_periods"]
 

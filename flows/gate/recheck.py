@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from flows.extract.text import clean_text
-from flows.gate.policy import Finding, GatePolicy, examine
+from flows.gate.policy import Finding, GatePolicy, examine, verdict
 from flows.gate.subject import Subject
 from stores.records import Atom, IndexedEvent, Memory
 
-__all__ = ["Rechecked", "judged_by_source", "recheck", "said_in"]
+__all__ = ["Rechecked", "judged_by_source", "recheck", "refused_alone", "said_in"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +53,14 @@ def recheck(atom: Atom, said: Mapping[str, str], policy: GatePolicy) -> Rechecke
     )
     heard = tuple(said[one] for one in atom.source_event_ids if one in said)
     return Rechecked(atom, examine(Subject.of(memory, heard), policy))
+
+
+def refused_alone(atom: Atom, policy: GatePolicy) -> bool:
+    """Say whether a stored atom is refused by what it says itself, without its sources.
+
+    What a rule would find in the words of the user is left out: where an atom comes back to, they
+    may not be.
+    """
+    findings = recheck(atom, {}, policy).findings
+    alone = tuple(one for one in findings if one.rule != "generalised_instruction")
+    return verdict(alone).refusal is not None

@@ -31,7 +31,8 @@ from detect_secrets.plugins.stripe import StripeDetector
 from detect_secrets.plugins.telegram_token import TelegramBotTokenDetector
 from detect_secrets.plugins.twilio import TwilioKeyDetector
 
-from flows.gate.subject import Subject, may_match
+from flows.extract.text import may_match
+from flows.gate.subject import Subject
 
 __all__ = ["luhn", "secret"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from stores.records import AtomType, Memory
 
-__all__ = ["Subject", "may_match", "plain", "tokens"]
+__all__ = ["Subject", "plain", "tokens"]
 
 _TOKEN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
 _HIDDEN = {"Cf", "Cc"}  # zero-width and control characters, which could hide a word from a rule
@@ -51,22 +51,6 @@ def plain(text: str) -> str:
         if char.isspace() or unicodedata.category(char) not in _HIDDEN
     )
     return " ".join("".join(shown).split())
-
-
-def may_match(text: str, *pieces: str) -> bool:
-    """Say whether a pattern is worth trying that needs one of ``pieces``, whatever the case.
-
-    Only a text in ASCII is ever turned away: other letters have ways to match that no piece shows.
-
-    :arg pieces: in small letters.
-
-    >>> may_match("User likes tea", "coffee"), may_match("User likes TEA", "tea", "coffee")
-    (False, True)
-    """
-    if not text.isascii():
-        return True
-    small = text.lower()
-    return any(piece in small for piece in pieces)
 
 
 def tokens(text: str) -> list[str]:

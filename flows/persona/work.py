@@ -234,17 +234,16 @@ class PersonaWork:
         It is not edited by a model: that would send what was removed there once more.
         """
         folder, at = self._parts.folder, seen.at
-        changed = False
-        with self._checkout(job, token) as copy:
-            known = copy.files.get(PERSONA)
-            nothing_left = known is not None and not seen.scenes and bool(seen.gone)
-            if known is not None and (nothing_left or not seen.gone.isdisjoint(known.atoms)):
+        known = folder.files(job.scope).get(PERSONA)
+        nothing_left = not seen.scenes and bool(seen.gone)
+        changed = known is not None and (nothing_left or not seen.gone.isdisjoint(known.atoms))
+        if changed:
+            with self._checkout(job, token) as copy:
                 files: dict[str, ProfileFile] = {}
                 if seen.scenes:
                     body = persona_by_rules(_active(seen), self._parts.mode, at)
                     files[PERSONA] = self._file(body, RULES, None, seen)
                 folder.commit(copy, files, Change(at, RULES, "took out what was removed"))
-                changed = True
         if job.removed_atom_ids:
             folder.forget_history(job.scope)
         return changed

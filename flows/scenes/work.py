@@ -216,14 +216,15 @@ class SceneWork:
 
     def _take_out(self, job: JoinedJob, token: int, known: _Known) -> bool:
         """Take out what rests on removed atoms, in a generation of its own, and say if any did."""
-        parts = self._parts
-        with self._checkout(job, token) as copy:
-            done = repair(copy.files, known.removed, known.living, job.at)
-            changed = done.files != dict(copy.files)
-            if changed:
-                parts.folder.commit(
-                    copy, done.files, Change(job.at, RULES, "took out what was removed")
-                )
+        parts, changed = self._parts, False
+        told = parts.folder.files(job.scope).values()
+        if any(not known.removed.isdisjoint((*one.atoms, *one.archived)) for one in told):
+            with self._checkout(job, token) as copy:
+                done = repair(copy.files, known.removed, known.living, job.at)
+                changed = done.files != dict(copy.files)
+                if changed:
+                    why = Change(job.at, RULES, "took out what was removed")
+                    parts.folder.commit(copy, done.files, why)
         if job.removed:
             parts.heat.forget(job.scope)  # it holds names of files
             parts.folder.forget_history(job.scope)

@@ -19,6 +19,8 @@ from pydantic import ValidationError
 
 from connectors.log import Appender
 from flows.decode import decode
+from flows.gate import GatePolicy
+from flows.gate.recheck import refused_alone
 from flows.upkeep.export_format import (
     ATOMS,
     EVENTS,
@@ -77,11 +79,15 @@ def check_export(folder: Path, scope_fields: Sequence[str]) -> Manifest:
 
 @dataclass(slots=True)
 class Appended:
-    """What of a layer went to its topic, what was there before, what is kept out."""
+    """What of a layer went to its topic, what was there before, what is kept out.
+
+    :arg refused: memories that the quality gate refuses here.
+    """
 
     written: int = 0
     present: int = 0
     forgotten: int = 0
+    refused: int = 0
 
 
 class ImportLog:
@@ -89,6 +95,7 @@ class ImportLog:
 
     :arg history: the topics as they are before, and what is kept out.
     :arg publish: writes tombstones, and adds them to what is kept out.
+    :arg gate: the rules for memories; an export may come from where they were others.
     :arg show: called now and then, for a progress bar.
     """
 
@@ -102,6 +109,7 @@ class ImportLog:
         show: Callable[[], None] = lambda: None,
         *,
         publish: Callable[[Sequence[Tombstone]], None],
+        gate: GatePolicy,
     ) -> None:
         self._folder = folder
         self._manifest = manifest
@@ -110,6 +118,7 @@ class ImportLog:
         self._topic = topic
         self._show = show
         self._publish = publish
+        self._gate = gate
 
     def tombstones(self) -> None:
         """Append the export's tombstones, before anything else."""
@@ -157,6 +166,9 @@ class ImportLog:
                 return None
             if atom.atom_id.encode() in known.last:
                 done.present += 1
+                return None
+            if refused_alone(settled, self._gate):
+                done.refused += 1
                 return None
             body = value if settled == atom else atom_line(settled)
             return OutRecord(topic, atom.atom_id.encode(), body)

@@ -1,8 +1,8 @@
 """Rebuild: the rows of the store from the topics, without one call of a chat model.
 
-Atoms from the last record of each, messages from the first record of each id. A row that is
-there already, equal in every field, is left alone; so running again goes on where a killed run
-was, and changes nothing when it was done. Nothing is deleted here.
+Atoms and profiles from the last record of each, messages from the first record of each id. A row
+that is there already, equal in every field, is left alone; so running again goes on where a
+killed run was, and changes nothing when it was done. Nothing is deleted here.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Protocol, TypeVar
 from flows.async_stage import Failures, RetryPolicy
 from flows.index import has_text
 from flows.upkeep.history import History, Tally, Unreadable
+from flows.upkeep.profiles import ProfileHistory
 from stores.errors import FlowHalted, SedimentError, Transient, UserError
 from stores.protocols import Clock, Embedder, Vectors
-from stores.records import Atom, IndexedEvent
+from stores.records import Atom, IndexedEvent, Profile
 
 __all__ = ["BATCHES_AT_ONCE", "FailedRow", "LayerResult", "Rebuilder", "Rebuilt", "Rows"]
 
@@ -28,14 +29,16 @@ BATCHES_AT_ONCE = 4
 _HALT_AFTER = 20
 """So many rows failed and none written: the endpoint is at fault, not the rows."""
 
-_Row = TypeVar("_Row", Atom, IndexedEvent)
+_Row = TypeVar("_Row", Atom, IndexedEvent, Profile)
 _Answer = TypeVar("_Answer")
 
 
 class Rows(Protocol):
     """Where rows are written. Blocking; called from threads."""
 
-    def holds(self, records: Sequence[Atom] | Sequence[IndexedEvent]) -> list[bool]:
+    def holds(
+        self, records: Sequence[Atom] | Sequence[IndexedEvent] | Sequence[Profile]
+    ) -> list[bool]:
         """Say of each record whether it is there, equal in every field (strong read)."""
         ...
 
@@ -45,6 +48,10 @@ class Rows(Protocol):
 
     def upsert_events(self, events: Sequence[IndexedEvent], vectors: Vectors) -> None:
         """Write events, idempotent by id."""
+        ...
+
+    def upsert_profiles(self, profiles: Sequence[Profile], vectors: Vectors) -> None:
+        """Write scenes and personas, idempotent by id."""
         ...
 
 
@@ -81,6 +88,7 @@ class Rebuilt:
 
     atoms: LayerResult = field(default_factory=LayerResult)
     events: LayerResult = field(default_factory=LayerResult)
+    profiles: LayerResult = field(default_factory=LayerResult)
     atoms_total: int = 0
     scanned: Tally = field(default_factory=Tally)
     atoms_read: Tally = field(default_factory=Tally)
@@ -91,7 +99,7 @@ class Rebuilt:
     @property
     def complete(self) -> bool:
         """True when every row that the topics tell of is in the store."""
-        failed = self.atoms.failed or self.events.failed
+        failed = self.atoms.failed or self.events.failed or self.profiles.failed
         return not (failed or self.unreadable or self.atoms_grew)
 
 
@@ -153,6 +161,17 @@ class Rebuilder:
             if wanted(one.scope)
         )
         await self._bring("events", events, done.events, self._rows.upsert_events)
+
+    async def profiles(
+        self,
+        history: ProfileHistory,
+        done: Rebuilt,
+        wanted: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """Bring in the scenes and personas. Raises as :meth:`atoms` does."""
+        profiles = (one for one in history.current() if wanted(one.scope))
+        await self._bring("profiles", profiles, done.profiles, self._rows.upsert_profiles)
+        done.unreadable = (*done.unreadable, *history.unreadable)
 
     async def _bring(
         self,
@@ -236,6 +255,9 @@ def _batches(records: Iterator[_Row], size: int) -> Iterator[list[_Row]]:
         yield batch
 
 
-def _failed(layer: str, row: Atom | IndexedEvent, error: SedimentError) -> FailedRow:
-    own_id = row.atom_id if isinstance(row, Atom) else row.event_id
+def _failed(layer: str, row: Atom | IndexedEvent | Profile, error: SedimentError) -> FailedRow:
+    if isinstance(row, Profile):
+        own_id = row.profile_id
+    else:
+        own_id = row.atom_id if isinstance(row, Atom) else row.event_id
     return FailedRow(layer, row.scope, own_id, error.reason, error.message)

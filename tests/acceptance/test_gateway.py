@@ -20,7 +20,7 @@ from tests.rig.events import at, body
 from tests.rig.layers import LayerWorld, fact, scene_text, step, steps
 from tests.rig.scripted_llm import ScriptedLlm, scripted_llm
 
-KEY = "sk-" + "a1B2c3D4e5" * 4
+KEY = "sk-" + "Qm7Zx2Lk9Vt4Rw8Np3Hs6Jd1Gf5Ty0Bc"  # of nobody
 FORBIDDEN = f"FACT: User's key for the mail service is {KEY}."
 ALLOWED = "FACT: User keeps the mail in a blue box."
 

@@ -116,6 +116,20 @@ def test_four_layers_on_the_embedded_default(cli: InProcess) -> None:
     assert report["records"] == len(SAID)
 
 
+def test_a_store_that_was_wiped_has_scenes_and_persona_again(cli: InProcess) -> None:
+    cli.run("run", "--embedded")
+    before = cli.json("recall", "what must she not eat?", *ANA)
+    done = cli.json("rebuild", "--drop-first", "--yes")
+    assert (done["profiles"]["written"], done["complete"]) == (5, True)
+    again = cli.json("rebuild")
+    assert (again["profiles"]["written"], again["profiles"]["unchanged"]) == (0, 5)
+    after = cli.json("recall", "what must she not eat?", *ANA)
+    texts = [[item["text"] for item in one["items"][:3]] for one in (before, after)]
+    assert texts[0] == texts[1]
+    cli.run("run", "--embedded")
+    assert cli.json("rebuild")["profiles"]["unchanged"] == 5
+
+
 def test_running_again_changes_nothing(cli: InProcess) -> None:
     cli.run("run", "--embedded")
     before = {topic: len(records(cli, topic)) for topic in ("profiles", "outcomes", "l3.jobs")}

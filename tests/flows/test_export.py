@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from connectors.filelog import FileLog
 from connectors.log import EndAt, StartAt
+from flows.gate import GatePolicy
 from flows.upkeep.export_format import canonical, folder_name, memory_page, read_manifest
 from flows.upkeep.exporting import Exported, check_place, write_export
 from flows.upkeep.history import History
@@ -80,7 +81,10 @@ class Log:
             for one in tombstones:
                 self.kept_out.add(one)
 
-        into = ImportLog(folder, manifest, self.history(), self.log, self.topic, publish=publish)
+        into = ImportLog(
+            folder, manifest, self.history(), self.log, self.topic,
+            publish=publish, gate=GatePolicy(),
+        )  # fmt: skip
         into.tombstones()
         events, atoms = Appended(), Appended()
         into.events(events)

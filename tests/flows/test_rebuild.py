@@ -19,10 +19,11 @@ from flows import outputs
 from flows.async_stage import Failed
 from flows.decode import decode
 from flows.upkeep.history import History, Tally
+from flows.upkeep.profiles import ProfileHistory
 from flows.upkeep.rebuild import BATCHES_AT_ONCE, Rebuilder, Rebuilt
 from stores.errors import FlowHalted, MalformedAnswer, ServiceUnavailable
 from stores.protocols import Vectors
-from stores.records import Atom, IndexedEvent, LogRecord, OutRecord, Position, SourcedEvent
+from stores.records import Atom, IndexedEvent, LogRecord, OutRecord, Position, Profile, SourcedEvent
 from stores.tombstones import Tombstones, tombstone_of
 from stores.value_keys import value_keys
 from tests.rig.events import START, at, atom, body, sourced
@@ -42,14 +43,23 @@ class Rows:
     def __init__(self) -> None:
         self.atoms: dict[str, Atom] = {}
         self.events: dict[str, IndexedEvent] = {}
+        self.profiles: dict[str, Profile] = {}
 
-    def holds(self, records: Sequence[Atom] | Sequence[IndexedEvent]) -> list[bool]:
+    def holds(
+        self, records: Sequence[Atom] | Sequence[IndexedEvent] | Sequence[Profile]
+    ) -> list[bool]:
         return [
-            self.atoms.get(one.atom_id) == one
+            self.profiles.get(one.profile_id) == one
+            if isinstance(one, Profile)
+            else self.atoms.get(one.atom_id) == one
             if isinstance(one, Atom)
             else self.events.get(one.event_id) == one
             for one in records
         ]
+
+    def upsert_profiles(self, profiles: Sequence[Profile], vectors: Vectors) -> None:
+        assert len(profiles) == len(vectors)
+        self.profiles.update({one.profile_id: one for one in profiles})
 
     def upsert_atoms(self, atoms: Sequence[Atom], vectors: Vectors) -> None:
         assert len(atoms) == len(vectors)
@@ -366,3 +376,36 @@ def test_log_order_decides_and_between_partitions_the_time(
             file.write(orjson.dumps(row) + b"\n")
     history = log.history()
     assert list(history.atoms(history.final_atoms(Tally()), Tally())) == [versions[wins]]
+
+
+def test_profiles_come_from_the_last_record_of_each_and_those_that_are_gone_do_not(
+    tmp_path: Path,
+) -> None:
+    log = FileLog(tmp_path, StillClock(), partitions=2)
+    topic = "sediment.profiles"
+
+    def profile(name: str, version: int, **fields: object) -> OutRecord:
+        one = Profile.model_validate(
+            {
+                "profile_id": name, "scope": "acme/helper/ana", "kind": "scene", "path": name,
+                "title": name, "text": f"version {version}", "version": version,
+                "content_hash": str(version), "created_at": at(0), "updated_at": at(0),
+                "generator": "g", **fields,
+            }
+        )  # fmt: skip
+        return OutRecord(topic, name.encode(), one.model_dump_json().encode())
+
+    log.append([profile("a", 1), profile("b", 1), profile("c", 1), profile("d", 1)])
+    log.append([profile("a", 2), profile("b", 2, deleted=True), OutRecord(topic, b"c", None)])
+    log.append([OutRecord(topic, b"e", b"no profile")])
+    history = ProfileHistory(log, topic)
+    log.append([profile("late", 1)])
+    rows, done = Rows(), Rebuilt()
+    rebuilder = Rebuilder(rows, Embedder(), StillClock(), batch=2)
+    asyncio.run(rebuilder.profiles(history, done))
+    assert {one.path: one.version for one in rows.profiles.values()} == {"a": 2, "d": 1}
+    assert [one.reason for one in done.unreadable] == ["the record: not as in a profile"]
+    assert not done.complete
+    again = Rebuilt()
+    asyncio.run(rebuilder.profiles(ProfileHistory(log, topic), again))
+    assert (again.profiles.written, again.profiles.unchanged) == (1, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,18 @@ def test_what_failed_is_in_the_audit_log(world: World, keyed_service: httpx.Clie
         send(keyed_service, WRITES[0], MADE["write"][0])
         line = audited(world)[-1]
         assert (line["outcome"], line["status"], line["code"]) == ("failed", status, code)
+
+
+def test_a_call_that_is_given_up_is_in_the_audit_log(world: World) -> None:
+    world.hang = threading.Event()
+    ring = KeyRing([MADE["write"][1]])
+    for client in serve(world, ring, request_timeout_s=1.0):
+        try:
+            assert send(client, WRITES[0], MADE["write"][0]).status_code == 504
+        finally:
+            world.hang.set()
+        (line,) = audited(world)
+        assert (line["key"], line["status"], line["outcome"]) == ("write", 504, "failed")
 
 
 def test_the_audit_log_holds_no_content_no_ids_and_no_key(

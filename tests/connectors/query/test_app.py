@@ -40,7 +40,7 @@ def test_recall(client: httpx.Client, world: World) -> None:
     assert {scope for _, _, scope, _, _ in world.searcher.asked} == {SCOPE}
     assert {
         "id", "layer", "type", "text", "score", "ranks", "occurred_at", "session_id",
-        "source_event_ids", "status", "valid_from", "valid_until", "truncated", "tokens",
+        "speaker", "source_event_ids", "status", "valid_from", "valid_until", "truncated", "tokens",
         "explain",
     } == set(response.json()["items"][0])  # fmt: skip
 

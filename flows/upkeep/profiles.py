@@ -1,0 +1,47 @@
+"""Scenes and personas as their topic says in the end: the last record of each, for a rebuild."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import ValidationError
+
+from connectors.log import EndAt, LogReader, Place, StartAt
+from flows.upkeep.history import Unreadable
+from stores.records import LogRecord, Profile
+
+__all__ = ["ProfileHistory"]
+
+
+class ProfileHistory:
+    """The profiles topic, up to where it ended when this was made. Holds positions only.
+
+    :arg topic: full name.
+    :ivar unreadable: records that are not profiles, once :meth:`current` was read through.
+    """
+
+    def __init__(self, reader: LogReader, topic: str) -> None:
+        self._reader = reader
+        self._topic = topic
+        self._ends = reader.end_offsets(topic)
+        self.unreadable: list[Unreadable] = []
+
+    def current(self) -> Iterator[Profile]:
+        """Give each profile once, as it stands in the end; those that are gone are left out."""
+        last = {record.key: record.position for record in self._read() if record.key is not None}
+        for record in self._read():
+            if record.value is None or last.get(record.key or b"") != record.position:
+                continue
+            try:
+                profile = Profile.model_validate_json(record.value)
+            except ValidationError as error:
+                where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the record"
+                reason = f"{where}: not as in a profile"
+                self.unreadable.append(Unreadable(record.position, reason))
+                continue
+            if not profile.deleted:
+                yield profile
+
+    def _read(self) -> Iterator[LogRecord]:
+        ends = {number: Place("offset", end) for number, end in self._ends.items()}
+        return self._reader.read(self._topic, StartAt.beginning(), EndAt(partitions=ends))

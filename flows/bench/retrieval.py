@@ -12,25 +12,32 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
 
-from connectors.query.budget import Budget, fit
+from connectors.query.budget import Budget, fit, fit_system
 from connectors.query.fence import clean_text, render
 from connectors.query.models import RecallItem
-from connectors.query.parts import item_of
+from connectors.query.parts import Parts, item_of
 from connectors.query.question import RecallQuery, clean_query
 from connectors.query.ranking import Ranked
-from connectors.query.recall import Recall, RecallPolicy
+from connectors.query.recall import Recall, RecallPolicy, RecallStore
 from connectors.settings import Settings
 from connectors.tokens import count_tokens
 from flows.bench.data import Message, Question
 from flows.bench.rows import Row
 from stores.errors import ServiceUnavailable
-from stores.milvus import MilvusStore
-from stores.protocols import Embedder, Filter, Hit, SearchArm, Span, Vectors
-from stores.records import IndexedEvent, Profile, ProfileKind
+from stores.protocols import Embedder, Filter, Hit, SearchArm, Span
+from stores.records import IndexedEvent
 
-__all__ = ["BUDGETS", "ITEMS", "ITEM_CHARS", "Found", "Retriever", "Shown"]
+__all__ = [
+    "BUDGETS",
+    "ITEMS",
+    "ITEM_CHARS",
+    "Found",
+    "Retriever",
+    "Shown",
+    "cut_at",
+    "unavailable",
+]
 
 BUDGETS = (250, 500, 1000, 2000, 4000)
 """Tokens at which every answer is cut."""
@@ -39,10 +46,10 @@ ITEM_CHARS = 4000
 _UNBOUNDED = 1_000_000_000
 _PLAIN_K = 60  # the constant of the paper on reciprocal rank fusion
 _FETCH = 100
+_SYSTEM_SHARE = 0.5  # of a budget at most for persona and scenes, as in the recall
+_LEAST_TOKENS = 8  # of one rendered item: its date and speaker alone have more
 _TIMEOUT_S = 120.0  # a slow machine must not change what is found
 _ARMS: tuple[SearchArm, ...] = ("dense", "keyword")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,31 +93,32 @@ class Retriever:
     """Asks one opened memory.
 
     :arg budgets: tokens at which answers are cut, ascending.
+    :arg full_text: False when the store has no keyword search.
     :arg monotonic: seconds, for latency only.
     """
 
     def __init__(
         self,
         settings: Settings,
-        store: MilvusStore,
+        store: RecallStore,
         embedder: Embedder,
         budgets: Sequence[int] = BUDGETS,
+        *,
+        full_text: bool = True,
         monotonic: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._budgets = tuple(budgets)
         self._monotonic = monotonic
         self._clock = _AskedAt()
-        self._embedder = _Remembered(embedder)
-        self._store = _RememberedSearches(store)
+        self._embedder = embedder
+        self._store = _Store(store)
         policy = replace(
             RecallPolicy.of(settings),
             timeout_s=_TIMEOUT_S,
             max_chars_per_memory=ITEM_CHARS,
             max_total_recall_chars=_UNBOUNDED,
         )
-        self._recall = Recall(
-            self._store, self._embedder, self._clock, policy, full_text=store.full_text
-        )
+        self._recall = Recall(self._store, self._embedder, self._clock, policy, full_text=full_text)
 
     def close(self) -> None:
         """Give the search threads back."""
@@ -129,8 +137,7 @@ class Retriever:
         if row.kind == "history":
             return self._history(visible)
         self._clock.moment = question.asked_at
-        self._store.forget(neighbours=row.neighbours)
-        self._embedder.forget()
+        self._store.neighbours = row.neighbours
         if row.kind == "plain":
             return await self._plain(scope, question)
         return await self._recalled(row, scope, question)
@@ -145,43 +152,60 @@ class Retriever:
         return Found(dict.fromkeys(self._budgets, shown), sources, None, bounded=False)
 
     async def _recalled(self, row: Row, scope: str, question: Question) -> Found:
-        query = RecallQuery(scope, question.text, limit=ITEMS, layers=row.layers)
-        by_budget: dict[int, Shown] = {}
-        latency_ms: float | None = None
-        degraded: set[str] = set()
-        ranked: tuple[frozenset[str], ...] = ()
-        for budget in (*self._budgets, _UNBOUNDED):
-            started = self._monotonic()
-            answer = await self._recall.recall(replace(query, budget_tokens=budget))
-            # The first of them asks; the others find its searches remembered.
-            latency_ms = latency_ms or (self._monotonic() - started) * 1000
-            degraded |= {f"{part.part}:{part.reason}" for part in answer.degraded}
-            if budget == _UNBOUNDED:
-                ranked = tuple(frozenset(item.source_event_ids) for item in answer.items)
-                break
-            contexts = filter(None, (answer.system_context, answer.user_context))
-            by_budget[budget] = Shown("\n".join(contexts), answer.tokens, _sources(answer.items))
+        query = RecallQuery(
+            scope, question.text, limit=ITEMS, budget_tokens=_UNBOUNDED, layers=row.layers
+        )
+        started = self._monotonic()
+        answer = await self._recall.recall(query)
+        latency_ms = (self._monotonic() - started) * 1000
+        told = Parts(self._monotonic, query, question.asked_at)
+        if {"persona", "scenes"} & set(row.layers):
+            told.take_profiles(await asyncio.to_thread(self._store.profiles_of, scope))
+        by_budget = {
+            tokens: cut_at(
+                tokens,
+                answer.items,
+                persona=told.persona if "persona" in row.layers else "",
+                navigation=told.navigation if "scenes" in row.layers else (),
+            )
+            for tokens in self._budgets
+        }
+        ranked = tuple(frozenset(item.source_event_ids) for item in answer.items)
+        degraded = {f"{part.part}:{part.reason}" for part in answer.degraded}
         return Found(by_budget, ranked, latency_ms, tuple(sorted(degraded)))
 
     async def _plain(self, scope: str, question: Question) -> Found:
         started = self._monotonic()
         text, _ = clean_query(question.text)
         ask = self._store
-        keyword = asyncio.to_thread(ask.search_keyword, "events", scope, text, _FETCH, Filter())
         vector = await self._embedder.embed_query(text)
+        keyword = asyncio.to_thread(ask.search_keyword, "events", scope, text, _FETCH, Filter())
         dense = asyncio.to_thread(ask.search_dense, "events", scope, vector, _FETCH, Filter())
         arms: dict[SearchArm, list[Hit]] = {}
         arms["dense"], arms["keyword"] = await asyncio.gather(dense, keyword)
         items = [item_of(one, explain=False) for one in _fused(arms)[:ITEMS]]
-        by_budget: dict[int, Shown] = {}
-        latency_ms: float | None = None
-        for tokens in self._budgets:
-            budget = Budget(ITEMS, tokens, ITEM_CHARS, _UNBOUNDED)
-            fitted = fit(items, budget, render, count_tokens)
-            by_budget[tokens] = Shown(fitted.context, fitted.tokens, _sources(fitted.items))
-            latency_ms = latency_ms or (self._monotonic() - started) * 1000
+        render(items)
+        latency_ms = (self._monotonic() - started) * 1000
+        by_budget = {tokens: cut_at(tokens, items) for tokens in self._budgets}
         ranked = tuple(frozenset(item.source_event_ids) for item in items)
         return Found(by_budget, ranked, latency_ms)
+
+
+def cut_at(
+    tokens: int, items: Sequence[RecallItem], *, persona: str = "", navigation: Sequence[str] = ()
+) -> Shown:
+    """Cut one answer at a budget, as the recall itself does; a test holds the two together.
+
+    To recall once for each budget would rank the same items again and again.
+
+    :arg items: of an answer that no budget bounded.
+    """
+    about = fit_system(persona, navigation, int(tokens * _SYSTEM_SHARE), count_tokens)
+    left = tokens - about.tokens
+    budget = Budget(ITEMS, left, ITEM_CHARS, _UNBOUNDED)
+    fitted = fit(items[: left // _LEAST_TOKENS + 1], budget, render, count_tokens)
+    contexts = filter(None, (about.context, fitted.context))
+    return Shown("\n".join(contexts), about.tokens + fitted.tokens, _sources(fitted.items))
 
 
 def _fused(arms: Mapping[SearchArm, Sequence[Hit]]) -> list[Ranked]:
@@ -219,74 +243,18 @@ class _AskedAt:
         return self.moment + timedelta(seconds=1)
 
 
-class _Remembered:
-    """Embeds a question once, until it is told to forget."""
+class _Store:
+    """What recall reads; it finds no neighbours when it is told to find none."""
 
-    def __init__(self, embedder: Embedder) -> None:
-        self.name = embedder.name
-        self.dimension = embedder.dimension
-        self._embedder = embedder
-        self._vector: tuple[str, Vectors] | None = None
-
-    def forget(self) -> None:
-        self._vector = None
-
-    async def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        return await self._embedder.embed_passages(texts)
-
-    async def embed_query(self, text: str) -> Vectors:
-        if self._vector is None or self._vector[0] != text:
-            self._vector = (text, await self._embedder.embed_query(text))
-        return self._vector[1]
-
-
-class _RememberedSearches:
-    """Asks the store once for each search, until it is told to forget.
-
-    So one row's answer is cut at many budgets for the cost of one, and every row pays its own.
-    """
-
-    def __init__(self, store: MilvusStore) -> None:
+    def __init__(self, store: RecallStore) -> None:
+        self.neighbours = True
         self._store = store
-        self._known: dict[tuple[Any, ...], Any] = {}
-        self._neighbours = True
-
-    def forget(self, *, neighbours: bool) -> None:
-        self._known.clear()
-        self._neighbours = neighbours
-
-    def search_dense(
-        self, layer: str, scope: str, vector: Vectors, limit: int, where: Filter
-    ) -> list[Hit]:
-        return self._once(
-            ("dense", layer, scope, vector.tobytes(), limit, where),
-            lambda: self._store.search_dense(layer, scope, vector, limit, where),
-        )
-
-    def search_keyword(
-        self, layer: str, scope: str, text: str, limit: int, where: Filter
-    ) -> list[Hit]:
-        return self._once(
-            ("keyword", layer, scope, text, limit, where),
-            lambda: self._store.search_keyword(layer, scope, text, limit, where),
-        )
+        self.search_dense = store.search_dense
+        self.search_keyword = store.search_keyword
+        self.profiles_of = store.profiles_of
 
     def events_within(self, scope: str, spans: Sequence[Span], where: Filter) -> list[IndexedEvent]:
-        if not self._neighbours:
-            return []
-        return self._once(
-            ("within", scope, tuple(spans), where),
-            lambda: self._store.events_within(scope, spans, where),
-        )
-
-    def profiles_of(self, scope: str, kind: ProfileKind | None = None) -> list[Profile]:
-        return self._once(("profiles", scope, kind), lambda: self._store.profiles_of(scope, kind))
-
-    def _once(self, key: tuple[Any, ...], ask: Callable[[], T]) -> T:
-        if key not in self._known:
-            self._known[key] = ask()
-        found: T = self._known[key]
-        return found
+        return self._store.events_within(scope, spans, where) if self.neighbours else []
 
 
 def unavailable(parts: Sequence[str]) -> ServiceUnavailable:

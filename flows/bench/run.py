@@ -65,7 +65,10 @@ class Run:
         """
         builder = Builder(self.dataset, memory)
         budgets = sorted({*BUDGETS, self.budget_tokens})
-        retriever = Retriever(memory.settings, memory.store, memory.embedder, budgets)
+        store = memory.store
+        retriever = Retriever(
+            memory.settings, store, memory.embedder, budgets, full_text=store.full_text
+        )
         rounds = cuts_of(self.dataset.questions)
         try:
             for number, known in enumerate(rounds, start=1):

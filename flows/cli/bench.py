@@ -74,14 +74,14 @@ ReaderUrl = Annotated[
 ReaderModel = Annotated[str, typer.Option("--reader-model", help="Its model.")]
 ReaderKey = Annotated[
     str,
-    typer.Option("--reader-api-key", envvar="SEDIMENT_BENCH_READER_API_KEY", help="Its key."),
+    typer.Option("--reader-api-key", envvar="BENCH_READER_API_KEY", help="Its key."),
 ]
 JudgeUrl = Annotated[
     str, typer.Option("--judge-base-url", help="Endpoint of the judge [default: the reader's].")
 ]
 JudgeModel = Annotated[str, typer.Option("--judge-model", help="Its model.")]
 JudgeKey = Annotated[
-    str, typer.Option("--judge-api-key", envvar="SEDIMENT_BENCH_JUDGE_API_KEY", help="Its key.")
+    str, typer.Option("--judge-api-key", envvar="BENCH_JUDGE_API_KEY", help="Its key.")
 ]
 Prices = Annotated[
     Path | None,

@@ -18,8 +18,8 @@ from flows.cli.common import errors_for_people, set_up_logging
 from flows.cli.demo import demo
 from flows.cli.dlq import dlq
 from flows.cli.doctor import doctor
-from flows.cli.export import export, import_
 from flows.cli.edit import edit
+from flows.cli.export import export, import_
 from flows.cli.forget import forget, reject
 from flows.cli.generations import generations
 from flows.cli.ingest import ingest

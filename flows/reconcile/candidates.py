@@ -202,8 +202,10 @@ class Active:
 
         def near(atom_id: str) -> bool:
             # Of the text that says less: a new name must not hide what the two share.
-            whole = min(said, sum(weight(term) for term in self._terms[atom_id]))
-            return scores[atom_id] >= _TERM_SHARE * whole and wanted(atom_id)
+            enough = scores[atom_id] >= _TERM_SHARE * said or (
+                scores[atom_id] >= _TERM_SHARE * sum(map(weight, self._terms[atom_id]))
+            )
+            return enough and wanted(atom_id)
 
         ranked = sorted((-score, atom_id) for atom_id, score in scores.items())
         return _first(ranked[: floor.rank + _SPARE], floor.rank, near)

@@ -190,12 +190,11 @@ class SceneWork:
             if one.status == "rejected" or (kept_out is not None and kept_out.covers_atom(one))
         }
         removed = frozenset(out | job.removed)
-        told = (
-            one
-            for file in folder.files(job.scope).values()
-            for one in (*file.atoms, *file.archived)
-        )
-        then = as_of(atoms, job.at, frozenset((*job.atom_ids, *told)))
+        files = folder.files(job.scope).values()
+        told = (one for file in files for one in (*file.atoms, *file.archived))
+        # An old history that is imported late does not turn the scenes back to its date.
+        at = max((job.at, *(file.updated for file in files)))
+        then = as_of(atoms, at, frozenset((*job.atom_ids, *told)))
         return _Known({one.atom_id: one for one in then if one.atom_id not in removed}, removed)
 
     # --- writing ----------------------------------------------------------------------------

@@ -81,13 +81,16 @@ def compose(
         body += ["", _EARLIER[language], "", *(line_of(atom, language) for atom in earlier)]
     by_weight = sorted(shown or earlier, key=lambda atom: (-abs(atom.priority), atom.occurred_at))
     told = {atom.atom_id for atom in shown}
+    summary = " ".join(_one_line(atom.text) for atom in by_weight[:3])
+    if not shown:  # a summary stands in the prompt, so it must not tell the past as what holds
+        summary = f"{_EARLIER[language].removeprefix('## ')}: {summary}"
     return ProfileFile(
         kind="scene",
         title=title,
         body="\n".join(body),
         created=ordered[0].occurred_at,
         updated=max(at, ordered[-1].occurred_at),
-        summary=_cut(" ".join(_one_line(atom.text) for atom in by_weight[:3])),
+        summary=_cut(summary),
         atoms=tuple(atom.atom_id for atom in shown),
         archived=tuple(atom.atom_id for atom in ordered if atom.atom_id not in told),
         generator=RULES,

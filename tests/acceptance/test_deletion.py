@@ -89,6 +89,8 @@ def test_deletion_absent_from_shared_copies(world: World) -> None:
     assert (refused["events"]["forgotten"], refused["atoms"]["forgotten"]) == (3, 3)
     assert refused["events"]["written"] == refused["atoms"]["written"] == 0
     world.run()
+    world.cli.run("generations", "promote", "copy", code=2)  # it has not heard of the request
+    world.cli.run("replay", "--into", "copy")
     world.cli.run("generations", "promote", "copy")
     for of in (world, copy):
         for who in (ANA, coach):
@@ -102,3 +104,16 @@ def test_deletion_absent_from_shared_copies(world: World) -> None:
     elsewhere.run()
     assert GONE not in elsewhere.prompt(QUESTION)
     assert GONE in elsewhere.prompt(QUESTION, BOB)
+
+
+def test_deletion_outlives_a_lost_topic_of_tombstones(world: World) -> None:
+    """Lost with everything that was made, it comes again from the requests in the log."""
+    world.cli.run("forget", *ANA.options, "--session", "s1", "--yes")
+    world.run()
+    world.wipe()
+    world.wipe("log/sediment.tombstones")
+    world.run()
+    told = world.told(QUESTION)
+    assert holds(GONE, told) == set()
+    assert holds(STAYS, told) == told.keys()
+    assert world.cli.logged("sediment.tombstones")

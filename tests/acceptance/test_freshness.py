@@ -10,7 +10,8 @@ from tests.acceptance.world import World
 
 
 def measured(what: str) -> float:
-    return REGISTRY.get_sample_value(f"sediment_recallable_seconds_{what}") or 0.0
+    name = f"sediment_recallable_seconds_{what}"
+    return REGISTRY.get_sample_value(name, {"layer": "events"}) or 0.0
 
 
 def test_every_event_is_measured_from_its_production(tmp_path: Path) -> None:

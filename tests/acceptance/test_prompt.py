@@ -10,9 +10,8 @@ import pytest
 from connectors.query.fence import ABOUT_CLOSE, ABOUT_OPEN, FENCE_CLOSE, FENCE_OPEN
 from connectors.tokens import count_tokens
 from tests.acceptance.world import ANA, Doors, World
-from tests.rig.events import at, body
 
-LONG = " ".join(["and the rain fell on the old harbour wall"] * 40)
+LONG = " ".join(["and the rain fell on the old harbour wall"] * 6)
 
 
 # --- how much --------------------------------------------------------------------------------
@@ -22,17 +21,10 @@ LONG = " ".join(["and the rain fell on the old harbour wall"] * 40)
 def full(tmp_path_factory: pytest.TempPathFactory) -> World:
     """Far more memories than anybody asks for, some of them very long."""
     world = World(tmp_path_factory.mktemp("full"))
-    world.ingest(
-        *(
-            body(
-                f"e{n}",
-                session_id=f"s{n // 10}",
-                content=f"I love the harbour song number {n}." + (f" {LONG} {n}" if n % 3 else ""),
-                occurred_at=at(n * 700).isoformat(),
-            )
-            for n in range(60)
-        )
-    )
+    for session in range(3):
+        songs = range(session * 12, session * 12 + 12)
+        said = [f"I love the harbour song number {n}." + f" {LONG} {n}" * (n % 3) for n in songs]
+        world.hear(*said, session=f"s{session}", start=session * 5000)
     world.run()
     return world
 
@@ -60,7 +52,7 @@ def test_retrieval_k_is_an_upper_bound(full: World) -> None:
         generous = asked(doors, limit=100, budget_tokens=4000)
         assert len(generous["items"]) > 10, "the control: there was more than k to tell"
         found = doors.request(
-            "POST", "/v1/memories/search", json={"query": "harbour songs", "limit": 3, **ANA.parts}
+            "POST", "/v1/events/search", json={"query": "harbour songs", "limit": 3, **ANA.parts}
         )
         assert len(found.json()["items"]) == 3
 
@@ -92,7 +84,8 @@ INJECTIONS = [
 def planted(tmp_path_factory: pytest.TempPathFactory) -> World:
     world = World(tmp_path_factory.mktemp("planted"))
     for n, text in enumerate(INJECTIONS):
-        world.say(text, session=f"s{n}", start=n * 5000)
+        world.hear(text, session=f"s{n}", start=n * 5000)
+    world.run()
     return world
 
 

@@ -166,10 +166,7 @@ def test_imported_history_keeps_its_dates(world: World) -> None:
 @pytest.fixture(scope="module")
 def asian(tmp_path_factory: pytest.TempPathFactory) -> World:
     world = World(tmp_path_factory.mktemp("asian"))
-    for n, text in enumerate(ASIAN):
-        world.ingest(body(f"e{n}", content=text, occurred_at=at(n).isoformat()))
-    world.ingest(body("en", content="The weather is fine.", occurred_at=at(60).isoformat()))
-    world.run()
+    world.say(*ASIAN, "The weather is fine.", session="s1")
     return world
 
 

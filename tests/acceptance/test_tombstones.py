@@ -99,8 +99,12 @@ def test_tombstone_key_normalization_attack(world: World) -> None:
         "My sister is called Zanzibari\ufe0fne\u202c.",
     ]
     for n, text in enumerate(look_alikes):
-        world.say(text, session=f"look-{n}", start=1000 * (n + 1))
-        assert "family.sister" not in active(world), text
+        world.hear(text, session=f"look-{n}", start=1000 * (n + 1))
+    world.run()
+    assert "family.sister" not in active(world)
+    ends = [one for one in world.outcomes() if one["kind"] == "window"]
+    refused = {one["session_id"] for one in ends if "rejected_value" in one["refused"]}
+    assert refused == {f"look-{n}" for n in range(len(look_alikes))}, "each for that reason"
     assert_rejected(world)
     # Which side of the line: a paraphrase is another value, and is taken.
     world.say(f"My sister's name is {WRONG}.", session="paraphrase", start=50_000)
@@ -136,14 +140,14 @@ def test_tombstone_survives_ttl_and_prune(kafka_broker: KafkaBroker, tmp_path: P
     kafka = OnKafka(kafka_broker)
     env = {**WIDE, **kafka.env, "SEDIMENT_DEDUP_IDS": "1"}
 
-    def say(cli: InProcess, *said: str, session: str, start: float) -> None:
-        world = World(tmp_path, env)
+    def say(cli: InProcess, *said: str, start: float) -> None:
+        """Each in a session of its own, a day after the one before."""
         events = [
-            body(f"{session}-{n}", session_id=session, content=text,
-                 occurred_at=at(start + n).isoformat())
+            body(f"{start}-{n}", session_id=f"{start}-{n}", content=text,
+                 occurred_at=at(start + n * 86_400).isoformat())
             for n, text in enumerate(said)
         ]  # fmt: skip
-        cli.run("ingest", str(world.file(*events)))
+        cli.run("ingest", str(World(tmp_path, env).file(*events)))
         cli.run("run", "all", "--to-end")
 
     def active_on(cli: InProcess) -> list[str]:
@@ -151,7 +155,8 @@ def test_tombstone_survives_ttl_and_prune(kafka_broker: KafkaBroker, tmp_path: P
         return [item["text"] for item in items if item["status"] == "active"]
 
     young = InProcess(tmp_path / "young", env)
-    say(young, VALUE, "My brother is called Quillon.", session="s1", start=-400_000_000)
+    say(young, VALUE, "My brother is called Quillon.", start=-400_000_000)
+    assert [text for text in active_on(young) if WRONG in text], "the control"
     items = young.json("memories", "list", *ANA.options)["items"]
     (wrong,) = [one["atom_id"] for one in items if WRONG in one["text"]]
     young.run("reject", wrong, *ANA.options, "--yes")
@@ -167,6 +172,5 @@ def test_tombstone_survives_ttl_and_prune(kafka_broker: KafkaBroker, tmp_path: P
         kafka_broker.delete_before(kafka.topic(topic), len(kafka.read(topic)))
     old = InProcess(tmp_path / "old", env)
     assert kafka.read("l0.events") == []
-    for n, text in enumerate(("My sister is called Rosalind.", VALUE, VALUE.upper(), VALUE)):
-        say(old, text, session=f"s{n + 2}", start=10_000 * n)
+    say(old, "My sister is called Rosalind.", VALUE, VALUE.upper(), VALUE, start=0)
     assert active_on(old) == ["User's sister is called Rosalind."]

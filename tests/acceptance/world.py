@@ -108,11 +108,20 @@ class World:
         """Write JSON Lines to a file of its own."""
         return write_lines(self.folder / f"said-{next(self._numbers)}.jsonl", *lines)
 
-    def say(
+    def hear(
         self, *said: str, session: str, who: Owner = ANA, start: float = 0, ids: str = ""
     ) -> list[str]:
-        """Let somebody say something, a second apart, and run the flow; give the event ids."""
-        events = [
+        """Write what somebody says to the log, a second apart; give the event ids."""
+        events = self.events(*said, session=session, who=who, start=start, ids=ids)
+        self.ingest(*events)
+        return [str(one["event_id"]) for one in events]
+
+    @staticmethod
+    def events(
+        *said: str, session: str, who: Owner = ANA, start: float = 0, ids: str = ""
+    ) -> list[dict[str, Any]]:
+        """Give what somebody says as events, a second apart."""
+        return [
             body(
                 f"{ids or session}-{n}",
                 **who.ids,
@@ -122,9 +131,14 @@ class World:
             )
             for n, text in enumerate(said)
         ]
-        self.ingest(*events)
+
+    def say(
+        self, *said: str, session: str, who: Owner = ANA, start: float = 0, ids: str = ""
+    ) -> list[str]:
+        """Let somebody say something, and run the flow; give the event ids."""
+        heard = self.hear(*said, session=session, who=who, start=start, ids=ids)
         self.run()
-        return [str(one["event_id"]) for one in events]
+        return heard
 
     def run(self) -> None:
         """Run the flow to the end of the log: index, atoms, scenes, persona."""

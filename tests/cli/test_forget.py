@@ -1,4 +1,4 @@
-"""``sediment forget`` and ``sediment reject``: what they show, ask for, wait for and refuse."""
+"""``sediment forget``: what it shows, asks for, waits for and refuses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cli(remembered: InProcess, tmp_path: Path) -> InProcess:
 
 def requests(cli: InProcess) -> list[dict[str, Any]]:
     events = [orjson.loads(one.value or b"") for one in cli.logged()]
-    return [one for one in events if one.get("type") in ("forget", "reject")]
+    return [one for one in events if one.get("type") == "forget"]
 
 
 def atom_id(cli: InProcess, word: str) -> str:
@@ -49,8 +49,6 @@ def test_each_target_is_counted(cli: InProcess) -> None:
     assert counted("--session", "s9") == (0, 0, 0)
     assert counted("--event", "e1", "--event", "e2") == (2, 2, 0)
     assert counted("--atom", atom_id(cli, "nurse")) == (1, 1, 0)
-    rejected = cli.json("reject", atom_id(cli, "nurse"), *ANA)
-    assert (rejected["events"], rejected["atoms_removed"], rejected["atoms_changed"]) == (0, 0, 1)
 
 
 def test_a_request_has_its_place_in_the_scope(cli: InProcess) -> None:
@@ -63,8 +61,6 @@ def test_a_request_has_its_place_in_the_scope(cli: InProcess) -> None:
     assert event["request"] == {
         "target": "event", "event_ids": ["e1"], "atom_ids": [], "reason": "asked for it",
     }  # fmt: skip
-    cli.run("reject", "some-atom", *ANA, "--yes")
-    assert requests(cli)[-1]["type"] == "reject"
     again = cli.json("forget", *ANA, "--event", "e1", "--yes")
     assert again["requests"][0]["event_id"] != event["event_id"], "later, so another request"
 
@@ -115,8 +111,6 @@ def test_it_waits_until_a_flow_has_carried_it_out(cli: InProcess) -> None:
         (("forget", "--tenant", "acme", "--user", "ana", "--session", "s1"), "--agent: say whose"),
         (("forget", *ANA, "--event", ""), "--event"),
         (("forget", *ANA, "--reason", "x" * 201), "--reason"),
-        (("reject", "a1", "--tenant", "acme", "--user", "ana"), "--agent: say whose"),
-        (("reject", "", *ANA), "--atom"),
     ],
 )
 def test_what_cannot_be_asked_for_is_told(

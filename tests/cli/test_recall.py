@@ -28,7 +28,7 @@ def test_a_value_that_was_corrected_is_no_memory_any_more(remembered: InProcess)
 
 
 def test_another_user_s_memories_are_never_given(remembered: InProcess) -> None:
-    ana = remembered.json("recall", "Nairobi", *ANA, "--limit", "100")
+    ana = remembered.json("recall", f"{QUESTION} Nairobi", *ANA, "--limit", "100")
     assert ana["items"]
     assert not any("e3" in item["source_event_ids"] for item in ana["items"])
     bob = remembered.json("recall", "Nairobi", *ANA[:4], "--user", "bob")
@@ -42,7 +42,7 @@ def test_never_more_than_was_asked_for(remembered: InProcess) -> None:
     answer = remembered.json("recall", QUESTION, *ANA, "--budget-tokens", "45")
     assert answer["budget_tokens"] == 45
     assert 0 < answer["tokens"] <= 45
-    assert answer["cut"][0]["reason"] == "budget_tokens"
+    assert "budget_tokens" in {cut["reason"] for cut in answer["cut"]}
 
 
 def test_a_person_sees_layer_time_text_and_source(remembered: InProcess) -> None:

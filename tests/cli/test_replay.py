@@ -143,6 +143,7 @@ def model() -> Iterator[ScriptedLlm]:
 def extracted(tmp_path: Path, model: ScriptedLlm) -> InProcess:
     """Three sessions extracted by the scripted model, its answers recorded."""
     env = {"SEDIMENT_LLM_BASE_URL": model.url, "SEDIMENT_LLM_MODEL": SCRIPTED_MODEL}
+    env["SEDIMENT_SCENE_WRITER"] = "rules"  # so that extraction alone asks
     cli = InProcess(tmp_path / "data", env)
     events = [
         body(f"e{n}", session_id=f"s{n}", content=f"FACT: {fact}",

@@ -27,7 +27,8 @@ def ingested(cli: InProcess, tmp_path: Path) -> InProcess:
 def test_it_says_what_it_did_and_what_extracts(ingested: InProcess) -> None:
     printed = ingested.run("run", "--embedded")
     assert printed.out == (
-        "reached the end of the log: 2 events read, 1 windows ended, 2 events indexed"
+        "reached the end of the log: 2 events read, 1 windows ended, 2 events indexed, "
+        "1 scene jobs ended"
     )
     assert "extraction: rule-based, no LLM is configured" in printed.err
     assert "0 windows ended" in ingested.run("run", "--embedded").out
@@ -60,7 +61,7 @@ def test_several_workers_give_the_same_memories(ingested: InProcess, tmp_path: P
 
 def test_an_unknown_flow_is_exit_code_2(cli: InProcess) -> None:
     printed = cli.run("run", "l9", code=2)
-    assert printed.err == "error: FLOW: l9 is not one of all, l0, l1"
+    assert printed.err == "error: FLOW: l9 is not one of all, l0, l1, l2, l3"
 
 
 def test_the_embedded_log_and_kafka_exclude_each_other(cli: InProcess) -> None:

@@ -25,6 +25,7 @@ from stores.errors import (
     RequestTimedOut,
     SedimentError,
     ServiceUnavailable,
+    StoreMismatch,
 )
 from stores.protocols import ChatAnswer, ChatRequest
 from tests.rig import scripted_llm as rig
@@ -425,6 +426,70 @@ def test_one_that_is_cancelled_leaves_the_others_their_answer(
     one, other = asyncio.run(run())
     assert one.text == other.text
     assert llm_server.count() == 2
+
+
+class Watched(SqliteAnswers):
+    """A journal that notes who looks into it, and cannot read one of its answers."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.threads: list[str] = []
+        self.unreadable = ""
+
+    def get(self, request_hash: str) -> ChatAnswer | None:
+        self.threads.append(threading.current_thread().name)
+        if request_hash == self.unreadable:
+            message = "cannot be read"
+            raise StoreMismatch(message)
+        return super().get(request_hash)
+
+
+def test_answers_wanted_at_once_are_looked_up_together_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Watched(tmp_path / "answers.sqlite")
+    chat = RecordedChat(Fake(), journal)
+    first = together(*[chat.complete(asking(str(number))) for number in range(40)])
+    journal.threads.clear()
+    looks: list[int] = []
+    look_up = RecordedChat._look_up
+
+    def noted(self: RecordedChat, loop: Any, wanted: Sequence[Any]) -> None:
+        looks.append(len(wanted))
+        look_up(self, loop, wanted)
+
+    monkeypatch.setattr(RecordedChat, "_look_up", noted)
+    again = together(*[chat.complete(asking(str(number))) for number in range(40)])
+    assert [one.text for one in again if isinstance(one, ChatAnswer) and one.recorded] == [
+        one.text for one in first if isinstance(one, ChatAnswer)
+    ]
+    assert len(journal.threads) == 40
+    assert sorted(looks) == [8, 16, 16]
+    assert threading.current_thread().name not in journal.threads
+
+
+def test_an_answer_that_cannot_be_read_fails_its_own_request_alone(tmp_path: Path) -> None:
+    journal = Watched(tmp_path / "answers.sqlite")
+    journal.unreadable = asking("2").request_hash()
+    chat = RecordedChat(Fake(), journal)
+    results = together(*[chat.complete(asking(str(number))) for number in range(5)])
+    assert [type(one) for one in results] == [
+        StoreMismatch if number == 2 else ChatAnswer for number in range(5)
+    ]
+
+
+def test_one_that_is_cancelled_while_it_is_looked_up_leaves_the_others(tmp_path: Path) -> None:
+    chat = RecordedChat(Fake(), Watched(tmp_path / "answers.sqlite"))
+
+    async def run() -> list[ChatAnswer | BaseException]:
+        calls = [asyncio.create_task(chat.complete(asking(str(one)))) for one in range(3)]
+        await asyncio.sleep(0)
+        calls[1].cancel()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [type(one) for one in asyncio.run(run())] == [
+        ChatAnswer, asyncio.CancelledError, ChatAnswer,
+    ]  # fmt: skip
 
 
 def test_a_request_with_a_lone_surrogate_has_a_hash(journal: SqliteAnswers) -> None:

@@ -66,6 +66,21 @@ def test_each_question_is_answered_among_the_first_three(
         assert not any(question.not_active in text for text in atoms), atoms
 
 
+def test_it_ends_with_a_scene_folder_and_a_persona(embedded: Sediment) -> None:
+    ana = ("--tenant", "demo", "--agent", "companion", "--user", "ana")
+    work = embedded.here.text("scenes", "show", "Work-and-study", *ana)
+    now, earlier = work.split("## Earlier")
+    assert "Confeitaria Estrela" in now
+    assert "Padaria Aurora" in earlier
+    persona = embedded.here.json("persona", "show", *ana)
+    assert persona["title"] == "Ana"
+    assert persona["summary"] == "User works as a pastry chef. User moved to Lisbon last week."
+    assert "Porto" not in persona["text"].split("<!--")[0]
+    kept = embedded.here.json("scenes", "history", *ana)["items"]
+    assert [one["generation"] for one in kept] == [5, 4, 3, 2, 1]
+    assert "林悦" in embedded.here.text("persona", "show", *ana[:-1], "林悦")
+
+
 def test_a_memory_is_shown_with_the_events_it_came_from(embedded: Sediment) -> None:
     item = orjson.loads(embedded.memories("ana"))["items"][0]
     scope = ("--tenant", "demo", "--agent", "companion", "--user", "ana")
@@ -155,6 +170,8 @@ def test_on_kafka_the_memories_are_the_same(
     kafka.here.run("ingest", str(CONVERSATION))
     kafka.run("run", "l0", "--to-end")
     kafka.run("run", "l1", "--to-end", "--workers", "2")
+    kafka.run("run", "l2", "--to-end", "--workers", "2")
+    kafka.run("run", "l3", "--to-end")
     for user in USERS:
         assert kafka.memories(user) == embedded.memories(user)
     topics = {topic["name"]: topic for topic in kafka.here.json("topics", "describe")}
@@ -165,4 +182,9 @@ def test_on_kafka_the_memories_are_the_same(
     assert counts["l0.events"] == len(CONVERSATION.read_bytes().splitlines())
     assert counts["outcomes"] == len(_outcomes(embedded))
     assert counts["l1.atoms"] > 0
-    assert counts["l0.dlq"] == counts["l1.dlq"] == 0
+    assert {counts[f"l{layer}.dlq"] for layer in range(4)} == {0}
+    for user in USERS:
+        scope = ("--tenant", "demo", "--agent", "companion", "--user", user)
+        assert kafka.here.json("scenes", "list", *scope) == embedded.here.json(
+            "scenes", "list", *scope
+        )

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.tokens import count_tokens
+from flows.extract import answer as checks
 from flows.extract.answer import REFUSALS, Checked, Kept, check_answer
 from flows.extract.modes import CHAT
 from flows.extract.prompt import plan_requests
@@ -336,3 +337,20 @@ def test_a_short_reply_is_judged_by_what_the_user_said_around_it() -> None:
 def test_right_or_mixed_language_is_taken(events: Window, text: str, sources: list[str]) -> None:
     extraction = extract(FakeChat(answer(memory(text=text, sources=sources))), events)
     assert [found.text for found in extraction.memories] == [text]
+
+
+@settings(deadline=None)
+@given(
+    st.text("abc ", min_size=1, max_size=90),
+    st.integers(1, 6),
+    st.text("abcd ", max_size=9),
+    st.text("abcd ", max_size=5),
+)
+def test_loops_and_leaks_are_found_wherever_they_begin(
+    unit: str, times: int, before: str, behind: str
+) -> None:
+    text = before + unit * times + behind
+    assert checks._loops(text) == (checks._LOOP.search(text) is not None)
+    runs = [text[at : at + 40] for at in range(len(text) - 39)]
+    instructions = f"{behind}{unit}{unit}{before}"
+    assert checks._repeats(text, instructions) == any(run in instructions for run in runs)

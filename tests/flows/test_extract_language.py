@@ -83,3 +83,12 @@ def test_who_speaks_two_languages_may_be_quoted_in_either() -> None:
 def test_the_answer_is_the_same_every_time() -> None:
     said = [SPOKEN["es"]]
     assert {in_another_language(TOLD["en"], said, said) for _ in range(20)} == {True}
+
+
+def test_words_that_the_user_said_are_in_the_users_language() -> None:
+    said = [
+        "Mein Chef hat mir geschrieben: please send the quarterly report before noon. Ich finde "
+        "das furchtbar und möchte am liebsten noch heute kündigen."
+    ]
+    assert not in_another_language("Send the quarterly report before noon", said, said)
+    assert in_another_language("User wants to quit his job because of the boss", said, said)

@@ -10,8 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from connectors.tokens import count_tokens
+from flows.extract import prompt as prompts
 from flows.extract.llm import LlmExtractor
-from flows.extract.prompt import BACKGROUND_CHARS, CONTEXT_CHARS, split_text
+from flows.extract.prompt import BACKGROUND_CHARS, CONTEXT_CHARS, plan_requests, split_text
 from flows.extract.text import clean_text
 from stores.errors import MalformedAnswer
 from stores.protocols import ChatRequest
@@ -212,3 +213,27 @@ def test_split_pieces_fit_and_join_to_the_text(text: str, size: int) -> None:
     pieces = split_text(text, lambda piece: len(piece) <= size)
     assert "".join(pieces) == text
     assert all(len(piece) <= size for piece in pieces)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["user", "assistant"]), st.text(max_size=300), st.text()),
+        max_size=6,
+    ),
+    st.integers(80, 1200),
+)
+def test_requests_are_the_same_whether_or_not_tokens_are_counted(
+    said: list[tuple[str, str, str]], room: int
+) -> None:
+    events = [
+        sourced(f"e{n}", role=role, content=f"<<{text}", name=name[:60] or None)
+        for n, (role, text, name) in enumerate(said)
+    ]
+    whole = window(*events[2:] or [sourced("e")], background=events[:2])
+    quick = plan_requests(whole, room, count_tokens)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prompts, "_most_tokens", lambda _line: room + 1)
+        assert plan_requests(whole, room, count_tokens) == quick
+    for line in (line for shown in quick for line in shown.lines):
+        assert count_tokens(line.render()) < prompts._most_tokens(line)

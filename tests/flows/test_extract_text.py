@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flows.extract import text as extractable
@@ -314,3 +314,28 @@ def test_each_pattern_sees_an_adversarial_mebibyte_once(
     left = clean_text(text)
     assert sum(counts) <= (len(patterns) + 1) * len(text)
     assert len(left) <= len(text)
+
+
+# --- the short way ------------------------------------------------------------------------------
+
+TRICKS: list[str] = [
+    "<memory>", "</memory>", "```", "`", "[media attached x]", "System: [x", "User: ", "AI：",
+    "To Send An Image Back, do", "to \u017fend an \u0131mage back, do", "(untrusted x):", "[", ")",
+    "[2026-01-01 10:00]", "\n", "\n\n\n", "data:image/png;base64,AAAA", "x" * 210, "y" * 199,
+    "\u00ad", "\u200b", "\t", "\r\n", "\u2028", "\xa0", "\u3000", "\x7f", "heartbeat", "/go",
+    "sess\u0131on bootstrap", "Read HEARTBEAT.md", "hello world", "你好。", "need an apple", " ",
+]  # fmt: skip
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from(TRICKS), max_size=6).map("".join),
+    st.sampled_from(["user", "assistant"]),
+)
+def test_what_is_not_looked_at_closely_would_stay_as_it_is(text: str, speaker: str) -> None:
+    event = sourced("e", role=speaker, content=text).event
+    quick = clean_text(text, speaker=speaker), context_text(event)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(extractable, "_is_clean", lambda _text: False)
+        patch.setattr(extractable, "may_match", lambda *_: True)
+        assert quick == (clean_text(text, speaker=speaker), context_text(event))

@@ -461,18 +461,20 @@ async def _slowly(request: ChatRequest) -> Any:
     return steps(step("write", name, text=scene_text(f"About {len(ids)}.", *ids)), DONE)
 
 
-def test_a_lost_folder_comes_back_from_the_index(world: World) -> None:
+def test_a_lost_folder_comes_back_from_the_index_and_versions_go_on_growing(world: World) -> None:
     first = world(writes("porto.md", scene_text("In Porto.", A.atom_id)))
     first.run_with(A)
-    second = world(lambda number, request: steps(
-        step("read", "porto.md"),
-        step("write", "work.md", text=scene_text("At a bakery.", B.atom_id)), DONE))  # fmt: skip
-    second.profiles.rows = first.profiles.rows
+    text = scene_text("In Porto, at a bakery.", A.atom_id, B.atom_id)
+    second = world(writes("porto.md", text))
+    (row,) = first.profiles.rows.values()
+    second.profiles.rows = {row.profile_id: row.model_copy(update={"version": 40})}
     second.atoms.put(A)
     second.run_with(B)
-    files = second.files()
-    assert (files["porto.md"].body, files["porto.md"].atoms) == ("In Porto.", (A.atom_id,))
-    assert [one.path for one in second.profiles.profiles_of(SCOPE)] == ["porto.md", "work.md"]
+    (file,) = second.files().values()
+    assert file.atoms == (A.atom_id, B.atom_id)
+    assert [one.change.author for one in second.folder.history(SCOPE) if one.change][-1] == "system"
+    (now,) = second.profiles.profiles_of(SCOPE, "scene")
+    assert (now.version, now.text) == (41, "In Porto, at a bakery.")
 
 
 def test_a_replay_that_may_ask_nobody_leaves_the_scenes_alone(world: World) -> None:

@@ -173,9 +173,7 @@ class LogReader(Protocol):
         """
         ...
 
-    def cursor(
-        self, topic: str, partition: int, *, start: Place, end: Place | None
-    ) -> Cursor[Any]:
+    def cursor(self, topic: str, partition: int, *, start: Place, end: Place | None) -> Cursor[Any]:
         """Open one partition for reading, at its own pace; close it afterwards."""
         ...
 

@@ -20,7 +20,7 @@ def cli(remembered: InProcess, tmp_path: Path) -> InProcess:
 
 def atom(cli: InProcess, word: str) -> dict[str, Any]:
     items = cli.json("memories", "list", *ANA)["items"]
-    return next(one for one in items if word in one["text"])  # type: ignore[no-any-return]
+    return next(one for one in items if word in one["text"])
 
 
 def test_an_edited_memory_is_told_in_its_new_words(cli: InProcess) -> None:

@@ -208,7 +208,8 @@ def _show_item(
     grid.add_column(width=3, justify="right")
     grid.add_column(overflow="fold")
     grid.add_row(mark, Text(text, style="dim" if dim else ""))
-    grid.add_row("", Text(f"{' · '.join(marks)} · from {', '.join(sources)}", style="dim"))
+    origin = [f"from {', '.join(sources)}"] if sources else []
+    grid.add_row("", Text(" · ".join([*marks, *origin]), style="dim"))
     out.print(grid)
 
 

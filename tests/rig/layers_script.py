@@ -21,7 +21,8 @@ _NOTES = "notes.md"
 
 def is_asked(request_body: dict[str, Any]) -> bool:
     """Say whether a request is about scenes or a persona."""
-    first = request_body["messages"][1]["content"]
+    messages = request_body["messages"]
+    first = messages[1]["content"] if len(messages) > 1 else ""
     return "<state>\n" in first or "<persona>\n" in first
 
 

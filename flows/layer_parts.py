@@ -32,7 +32,14 @@ from stores.protocols import ChatModel, Clock, Embedder, KeptOut
 from stores.records import LogRecord
 from stores.scenes import HeatCounters, LocalHeat, RedisHeat, SandboxLimits, SceneFolder
 
-__all__ = ["LayerBase", "open_layers", "open_persona_folder", "open_scene_folder", "scene_pace"]
+__all__ = [
+    "LayerBase",
+    "open_heat",
+    "open_layers",
+    "open_persona_folder",
+    "open_scene_folder",
+    "scene_pace",
+]
 
 _PERSONAS_KEPT = 3
 _GRACE_S = 60.0  # for lock, files, topic and index around a run's own time limit
@@ -43,6 +50,7 @@ class LayerBase:
     """What a flow has open already.
 
     :arg stage: makes a stage of a name, its work and its limits.
+    :arg heat: recall hits, counted by whoever serves recall.
     :arg source: makes the source of a topic, by its name without prefix; ``None`` where only
         what is passed on counts.
     """
@@ -59,6 +67,7 @@ class LayerBase:
     live: bool
     stopping: Callable[[], bool]
     progress: LayersProgress
+    heat: HeatCounters
 
 
 def scene_pace(settings: Settings) -> Pace:
@@ -100,7 +109,7 @@ def open_layers(settings: Settings, base: LayerBase) -> Iterator[Layers | None]:
     with ExitStack() as stack:
         scenes = stack.enter_context(open_scene_folder(settings))
         personas = stack.enter_context(open_persona_folder(settings))
-        locks, heat = _coordination(settings, stack)
+        locks = _locks(settings, stack)
         sync = ProfileSync(
             base.store, base.embedder, base.appender.append, settings.topic("profiles")
         )
@@ -108,7 +117,7 @@ def open_layers(settings: Settings, base: LayerBase) -> Iterator[Layers | None]:
             SceneParts(
                 folder=scenes,
                 locks=locks,
-                heat=heat,
+                heat=base.heat,
                 atoms=base.store,
                 profiles=base.store,
                 sync=sync,
@@ -168,12 +177,22 @@ def _agent(settings: Settings, chat: ChatModel | None, clock: Clock) -> SceneAge
     return SceneAgent(chat, load_prompt(f"scenes-{settings.extract_mode}"), clock, limits)
 
 
-def _coordination(settings: Settings, stack: ExitStack) -> tuple[ScopeLocks, HeatCounters]:
+@contextmanager
+def open_heat(settings: Settings) -> Iterator[HeatCounters]:
+    """Open the counters of recall hits: in Redis where it is set, else in this process."""
     if not settings.redis_url:
-        return LocalLocks(), LocalHeat()
-    prefix = settings.generation_prefix
-    locks = RedisLocks(settings.redis_url, f"{prefix}.locks")
+        yield LocalHeat()
+        return
+    heat = RedisHeat(settings.redis_url, f"{settings.generation_prefix}.heat")
+    try:
+        yield heat
+    finally:
+        heat.close()
+
+
+def _locks(settings: Settings, stack: ExitStack) -> ScopeLocks:
+    if not settings.redis_url:
+        return LocalLocks()
+    locks = RedisLocks(settings.redis_url, f"{settings.generation_prefix}.locks")
     stack.callback(locks.close)
-    heat = RedisHeat(settings.redis_url, f"{prefix}.heat")
-    stack.callback(heat.close)
-    return locks, heat
+    return locks

@@ -31,7 +31,7 @@ from flows.forget.events import EventForgetter
 from flows.forget.work import ForgettingWork
 from flows.gate import Gate, GatePolicy, ModelSplitter
 from flows.index import Indexer
-from flows.layer_parts import LayerBase, open_layers
+from flows.layer_parts import LayerBase, open_heat, open_layers
 from flows.opening import (
     Log,
     StoreServer,
@@ -64,6 +64,7 @@ from flows.window import WindowPolicy
 from stores.milvus import MilvusStore
 from stores.protocols import AnswerJournal, ChatModel, Embedder, Extractor
 from stores.records import LogRecord, OutRecord
+from stores.scenes import HeatCounters
 
 __all__ = [
     "Log",
@@ -135,11 +136,13 @@ def flow_parts(
     progress: Progress | None = None,
     opened: tuple[MilvusStore, Embedder] | None = None,
     replay: ReplayPlan | None = None,
+    heat: HeatCounters | None = None,
 ) -> Iterator[Parts]:
     """Open everything a flow of one generation needs; name it with :func:`resolved` before.
 
     :arg follow: read on for ever; otherwise up to the end of the log as it is now.
     :arg opened: store and embedder to share, when the process has them already.
+    :arg heat: counters to share with recall, when it is served by this process.
     :arg replay: read what this says instead of all there is.
     """
     clock = SystemClock()
@@ -203,6 +206,7 @@ def flow_parts(
                     live=follow,
                     stopping=stopping,
                     progress=progress.layers,
+                    heat=heat or stack.enter_context(open_heat(settings)),
                 ),
             )
         )

@@ -84,6 +84,15 @@ class Parts:
         scenes.sort(key=lambda one: (-one.heat, one.path))
         self.navigation = tuple(f"{one.path}: {one.summary or one.title}" for one in scenes)
 
+    def scenes_of(self, items: Sequence[RecallItem]) -> list[str]:
+        """Give the file names of the scenes among items."""
+        paths = {
+            one.id: one.record.path
+            for one in self.ranked.get("scenes", ())
+            if isinstance(one.record, Profile)
+        }
+        return [paths[item.id] for item in items if item.layer == "scene"]
+
     def shown(self, events: Sequence[IndexedEvent]) -> list[IndexedEvent]:
         """Leave out what must not be shown, as :meth:`keep` does."""
         scope = self._query.scope

@@ -30,9 +30,10 @@ from connectors.query.ranking import Ranked, Weights, distinct, spread
 from connectors.query.relevance import OFFLINE_FLOOR, Relevance
 from connectors.settings import Settings
 from connectors.tokens import count_tokens
-from stores.errors import ServiceUnavailable, UserError
+from stores.errors import SedimentError, ServiceUnavailable, UserError
 from stores.protocols import Clock, Embedder, Hit, Neighbours, SearchArm, Searcher, Span
 from stores.records import IndexedEvent, Profile, ProfileKind
+from stores.scenes import HeatCounters
 
 __all__ = ["Recall", "RecallPolicy", "RecallStore"]
 
@@ -93,6 +94,7 @@ class Recall:
     :arg store: blocking; called from a bounded pool of threads for each arm, so that a
         hanging arm cannot take the threads of the other.
     :arg clock: says what is now, for recency and for what has expired.
+    :arg heat: counts the scenes that answers tell of.
     :arg full_text: False when the store has no keyword search; every answer then says so.
     :arg threads: searches running at once, for each arm.
     :arg monotonic: seconds, for timings only.
@@ -106,6 +108,7 @@ class Recall:
         policy: RecallPolicy | None = None,
         *,
         full_text: bool = True,
+        heat: HeatCounters | None = None,
         threads: int = 8,
         count_tokens: Callable[[str], int] = count_tokens,
         monotonic: Callable[[], float] = time.perf_counter,
@@ -115,6 +118,7 @@ class Recall:
         self._clock = clock
         self._policy = policy or RecallPolicy()
         self._full_text = full_text
+        self._heat = heat
         self._count_tokens = count_tokens
         self._monotonic = monotonic
         self._pools = {
@@ -130,9 +134,11 @@ class Recall:
         clock: Clock,
         *,
         full_text: bool = True,
+        heat: HeatCounters | None = None,
     ) -> Recall:
         """Build it as the settings say."""
-        return cls(store, embedder, clock, RecallPolicy.of(settings), full_text=full_text)
+        policy = RecallPolicy.of(settings)
+        return cls(store, embedder, clock, policy, full_text=full_text, heat=heat)
 
     def close(self) -> None:
         """Take no further searches. Does not wait for one that hangs."""
@@ -166,6 +172,9 @@ class Recall:
         answer = self._answer(query, parts, now)
         parts.timed("rank", rank_started)
         parts.timed("total", started)
+        if told := parts.scenes_of(answer.items):
+            # Nobody waits for it: a hit that is not counted is no fault of the answer.
+            self._pools["keyword"].submit(self._count_hits, query.scope, told)
         return answer.model_copy(
             update={
                 "degraded": tuple(sorted(parts.degraded, key=lambda part: part.part)),
@@ -209,6 +218,15 @@ class Recall:
             cut=tuple(cut),
             timings_ms={},
         )
+
+    def _count_hits(self, scope: str, paths: Sequence[str]) -> None:
+        if self._heat is None:
+            return
+        try:
+            for path in paths:
+                self._heat.add(scope, path)
+        except SedimentError as error:
+            RECALL_DEGRADED.labels(f"heat:{error.reason}").inc()
 
     async def _within_time(self, work: Coroutine[None, None, None]) -> None:
         """Run ``work`` until it ends or the time is up; what it has gathered by then counts."""

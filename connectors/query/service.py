@@ -39,6 +39,7 @@ from stores.errors import SedimentError
 from stores.protocols import AtomReader, Clock, Embedder
 from stores.records import IndexedEvent, OutRecord, Profile, ProfileKind
 from stores.requests import Owner
+from stores.scenes import HeatCounters
 
 __all__ = ["Append", "Caller", "Check", "MemoryStore", "Service", "asked_of", "open_service"]
 
@@ -247,15 +248,18 @@ def open_service(
     checks: Mapping[str, Check],
     clock: Clock,
     pipeline: str,
+    heat: HeatCounters | None = None,
 ) -> Iterator[Service]:
     """Build the service as the settings say, over what the caller opened and will close.
+
+    :arg heat: counts the scenes that recall tells of.
 
     Raises :class:`~stores.errors.SettingsError` for a wrong keys or audit file.
     """
     keys = load_keys(settings)
     policy = RecallPolicy.of(settings)
     whole = replace(policy, max_chars_per_memory=_NO_BUDGET, max_total_recall_chars=_NO_BUDGET)
-    recall = Recall.of(settings, store, embedder, clock, full_text=store.full_text)
+    recall = Recall.of(settings, store, embedder, clock, full_text=store.full_text, heat=heat)
     search = Recall(store, embedder, clock, whole, full_text=store.full_text)
     try:
         with open_audit_log(settings, clock) as audit:

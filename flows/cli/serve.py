@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from stores.milvus import MilvusStore
     from stores.protocols import Embedder
     from stores.records import OutRecord
+    from stores.scenes import HeatCounters
 
 __all__ = ["listen", "serve", "up"]
 
@@ -95,6 +96,7 @@ class _Side:
         self, settings: Settings, embedder: Embedder, server: StoreServer, *, with_flow: bool
     ) -> None:
         """Open everything; nothing flows yet."""
+        from flows.layer_parts import open_heat
         from flows.parts import flow_parts, open_store, recovery_folder
 
         self.settings = settings
@@ -104,16 +106,24 @@ class _Side:
             store = stack.enter_context(
                 open_store(settings, embedder, write=with_flow, server=server)
             )
+            heat = stack.enter_context(open_heat(settings))
             if with_flow:
                 parts = stack.enter_context(
-                    flow_parts(settings, "all", self._stop, follow=True, opened=(store, embedder))
+                    flow_parts(
+                        settings,
+                        "all",
+                        self._stop,
+                        follow=True,
+                        opened=(store, embedder),
+                        heat=heat,
+                    )
                 )
                 self._flow = FlowRun(
                     lambda: build_flow("all", parts),
                     recovery_folder(settings, "all"),
                     timedelta(seconds=settings.snapshot_interval_s),
                 )
-            self.app = stack.enter_context(_app(settings, store, embedder))
+            self.app = stack.enter_context(_app(settings, store, embedder, heat))
             self._opened = stack.pop_all()
         self._started = False
 
@@ -241,7 +251,9 @@ def listen(settings: Settings) -> socket.socket:
 
 
 @contextmanager
-def _app(settings: Settings, store: MilvusStore, embedder: Embedder) -> Iterator[FastAPI]:
+def _app(
+    settings: Settings, store: MilvusStore, embedder: Embedder, heat: HeatCounters
+) -> Iterator[FastAPI]:
     """Build the service over one generation's store."""
     from connectors.query.app import create_app
     from connectors.query.service import open_service
@@ -266,6 +278,7 @@ def _app(settings: Settings, store: MilvusStore, embedder: Embedder) -> Iterator
         checks={"log": look_at_log, "milvus": look_at_store},
         clock=SystemClock(),
         pipeline=PIPELINE,
+        heat=heat,
     ) as service:
         yield create_app(service)
 

@@ -61,7 +61,8 @@ SHAPES = [
         old="works at Globex", now="Initech", holds="nurse",
     ),
     Shape(
-        "bounded", "is she staying in Lisbon? does she love jazz?", ("I'm staying in Lisbon until March 5.",),
+        "bounded", "is she staying in Lisbon? does she love jazz?",
+        ("I'm staying in Lisbon until March 5.",),
         ("I love jazz.",),
         old="Lisbon", now="jazz", holds="cello", old_status="stale", days=30,
     ),

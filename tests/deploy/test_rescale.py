@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -25,8 +24,9 @@ from tests.rig.scripted_llm import Step, scripted_llm
 USERS = tuple(f"user-{n}" for n in range(8))
 WINDOWS = 6
 """Of each user; a window is five messages."""
-STEPS = ((1, 8), (4, 16), (2, len(USERS) * WINDOWS))
-"""Workers, and the windows that have ended when they are stopped."""
+STEPS = ((1, 7, 8, 9), (4, 18, 16, 23), (2, 30, len(USERS) * WINDOWS, 30))
+"""Workers; how far every user has talked before the windows in the third place are awaited; how
+far when the flow is stopped. So each stop finds sessions open and windows on their way."""
 
 
 def said(topic: str, user: str, n: int) -> OutRecord:
@@ -54,16 +54,15 @@ def test_one_worker_then_four_then_two_lose_and_repeat_nothing(
 ) -> None:
     kafka = OnKafka(kafka_broker, partitions=4)
     events = [said(kafka.topic("l0.events"), user, n) for n in range(5 * WINDOWS) for user in USERS]
-    quiet = threading.Event()
+    told = 0
 
     def windows() -> dict[str, Outcome]:
         return {one.outcome_id: one for one in kafka.outcomes() if one.kind == "window"}
 
-    def produce() -> None:
-        for start in range(0, len(events), len(USERS)):
-            kafka.append(events[start : start + len(USERS)])
-            if quiet.wait(0.3):  # goes on while the flow is stopped and started
-                return
+    def talk(until: int) -> None:
+        nonlocal told
+        kafka.append(events[told * len(USERS) : until * len(USERS)])
+        told = until
 
     with scripted_llm(script=lambda _: Step(latency_s=0.1), answer=answer, dimension=32) as server:
 
@@ -81,22 +80,18 @@ def test_one_worker_then_four_then_two_lose_and_repeat_nothing(
             return Sediment(tmp_path / name, settings)
 
         sediment = installation("rescaled", kafka)
-        producer = threading.Thread(target=produce)
-        producer.start()
-        try:
-            for workers, until in STEPS:
-                flow = sediment.start("run", "all", "--follow", "--workers", str(workers))
-                try:
-                    wait_for(lambda until=until: len(windows()) >= until, flow.poll)  # type: ignore[misc]
-                    flow.send_signal(signal.SIGTERM)
-                    out, err = flow.communicate(timeout=60)
-                finally:
-                    flow.kill()
-                assert flow.returncode == 0, err
-                assert out.startswith("stopped")
-        finally:
-            quiet.set()
-            producer.join()
+        for workers, before, awaited, after in STEPS:
+            flow = sediment.start("run", "all", "--follow", "--workers", str(workers))
+            try:
+                talk(before)
+                wait_for(lambda awaited=awaited: len(windows()) >= awaited, flow.poll)  # type: ignore[misc]
+                talk(after)
+                flow.send_signal(signal.SIGTERM)
+                out, err = flow.communicate(timeout=60)
+            finally:
+                flow.kill()
+            assert flow.returncode == 0, err
+            assert out.startswith("stopped")
         undisturbed = OnKafka(kafka_broker, partitions=4)
         topic = undisturbed.topic("l0.events")
         undisturbed.append([replace(event, topic=topic) for event in events])
@@ -104,8 +99,8 @@ def test_one_worker_then_four_then_two_lose_and_repeat_nothing(
 
     ended = windows()
     assert {one.result for one in ended.values()} == {"extracted"}
-    told = Counter(event_id for one in ended.values() for event_id in one.event_ids)
+    ends = Counter(event_id for one in ended.values() for event_id in one.event_ids)
     expected = Counter(f"{user}-{n}" for user in USERS for n in range(5 * WINDOWS))
-    assert told == expected, "every event in exactly one window"
+    assert ends == expected, "every event in exactly one window"
     assert kafka.atoms() == undisturbed.atoms(), "the memories of a run that nobody stopped"
     sediment.here.run("audit")

@@ -23,6 +23,7 @@ from stores.errors import (
 )
 from stores.protocols import Filter, Span
 from stores.records import IndexedEvent, Position, Profile, ProfileKind
+from stores.scenes import LocalHeat
 from tests.connectors.query.fakes import (
     SCOPE,
     START,
@@ -432,6 +433,18 @@ async def test_a_scene_that_is_found_is_told_by_its_summary(searcher: FakeSearch
         answer = await recall.recall(RecallQuery(SCOPE, "Where?"))
     scene = next(one for one in answer.items if one.layer == "scene")
     assert scene.text == "move (move.md): moving to Berlin"
+
+
+@pytest.mark.asyncio
+async def test_a_scene_that_is_told_is_counted(searcher: FakeSearcher) -> None:
+    heat = LocalHeat()
+    searcher.answers["profiles", "dense"] = hits(SCENES[1])
+    recall = Recall(searcher, FakeEmbedder(), FakeClock(), heat=heat)
+    await recall.recall(RecallQuery(SCOPE, "Where?"))
+    await recall.recall(RecallQuery(SCOPE, "Where?", layers=("atoms", "events")))
+    for pool in recall._pools.values():
+        pool.shutdown(wait=True)
+    assert heat.take(SCOPE, "job", lambda job: False) == {"move.md": 1}
 
 
 @pytest.mark.asyncio

@@ -37,6 +37,9 @@ from stores.ids import content_id
 
 __all__ = ["CallerOf", "memory_server"]
 
+WRITTEN_BY = "agent"
+"""Who says what the tool ``remember`` keeps: the agent, whatever the text claims."""
+
 T = TypeVar("T")
 
 CallerOf = Callable[[Context], Awaitable[Caller]]
@@ -191,7 +194,8 @@ class _Tools:
                 "session_id": f"remember-{event_id}",
                 "occurred_at": at,
             }
-            message = {**said, "role": "user", "content": text}
+            # The name marks what an agent wrote, in the index and on every atom that comes of it.
+            message = {**said, "role": "user", "name": WRITTEN_BY, "content": text}
             end = {**said, "event_id": f"{event_id}-end", "type": "session_end"}
             accepted = await self._service.add_events(caller, [message, end])
             if accepted.errors:

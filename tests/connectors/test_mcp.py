@@ -134,6 +134,7 @@ async def test_remember_writes_a_session_of_its_own(world: World) -> None:
         ("message", "user", "I moved to Porto."),
         ("session_end", None, ""),
     ]
+    assert events[0].name == "agent"  # and not the user, whatever the text says of itself
     assert {record.key for record in world.log} == {SCOPE.encode()}
     assert len({one.session_id for one in events}) == 1
     assert events[0].event_id in said

@@ -91,7 +91,7 @@ class KafkaBroker:
             if self._process.poll() is not None:
                 break
             with contextlib.suppress(KafkaException):
-                if admin.list_topics(timeout=1).brokers:
+                if admin.list_topics(timeout=2).brokers:
                     return
         self.stop()
         tail = (self.folder / "broker.out").read_text(errors="replace")[-2000:]
@@ -115,18 +115,18 @@ class KafkaBroker:
         properties = {key.replace("_", "."): value for key, value in config.items()}
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=properties)
         admin = self.admin()  # alive until the answer is there
-        admin.create_topics([topic])[name].result(timeout=15)
+        admin.create_topics([topic])[name].result(timeout=60)
         _wait_until_led(admin, name)
         return name
 
     def replace_topic(self, name: str) -> None:
         """Delete a topic and create it again, empty, with one partition."""
         admin = self.admin()
-        admin.delete_topics([name])[name].result(timeout=15)
+        admin.delete_topics([name])[name].result(timeout=60)
         while True:
             try:
                 topic = NewTopic(name, num_partitions=1, replication_factor=1)
-                admin.create_topics([topic])[name].result(timeout=15)
+                admin.create_topics([topic])[name].result(timeout=60)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
@@ -139,7 +139,7 @@ class KafkaBroker:
         """Delete the records of partition 0 before ``offset``, as retention does."""
         admin = self.admin()
         place = TopicPartition(topic, 0, offset)
-        admin.delete_records([place])[place].result(timeout=15)
+        admin.delete_records([place])[place].result(timeout=60)
 
     def admin(self) -> AdminClient:
         """Give a client that changes and describes the cluster."""
@@ -204,7 +204,7 @@ def _wait_until_led(admin: AdminClient, topic: str) -> None:
     while True:
         (answer,) = admin.list_offsets(places).values()
         try:
-            answer.result(timeout=15)
+            answer.result(timeout=60)
         except KafkaException:
             if time.monotonic() > deadline:
                 raise

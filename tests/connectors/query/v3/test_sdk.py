@@ -1,7 +1,7 @@
 """The public Python SDK itself, where somebody has it: every method of its v3 memory client.
 
-Set ``SEDIMENT_TDAI_SDK`` to the folder ``sdk/memory-core/python`` of a checkout. What it sends is
-also in ``examples.json``, which needs nobody's SDK.
+Collected only with ``SEDIMENT_TDAI_SDK`` set to the folder ``sdk/memory-core/python`` of a
+checkout. What it sends is also in ``examples.json``, which needs nobody's SDK.
 """
 
 from __future__ import annotations
@@ -22,10 +22,7 @@ WHEN = "2024-05-20T10:00:00.000Z"
 
 @pytest.fixture
 def sdk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    folder = os.environ.get("SEDIMENT_TDAI_SDK")
-    if not folder:
-        pytest.skip("needs the SDK of TencentDB Agent Memory; name its folder in SEDIMENT_TDAI_SDK")
-    monkeypatch.syspath_prepend(folder)
+    monkeypatch.syspath_prepend(os.environ["SEDIMENT_TDAI_SDK"])
     yield importlib.import_module("tencentdb_agent_memory.v3")
     for name in [one for one in sys.modules if one.startswith("tencentdb_agent_memory")]:
         del sys.modules[name]

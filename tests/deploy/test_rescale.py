@@ -90,6 +90,7 @@ def test_one_worker_then_four_then_two_lose_and_repeat_nothing(
                 out, err = flow.communicate(timeout=60)
             finally:
                 flow.kill()
+                flow.wait()
             assert flow.returncode == 0, err
             assert out.startswith("stopped")
         undisturbed = OnKafka(kafka_broker, partitions=4)

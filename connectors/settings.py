@@ -258,6 +258,12 @@ class Settings(BaseSettings):
         description="Cosine from which a hit counts without sharing the question's words; unset "
         "means that of the bundled model, and for an endpoint that every hit counts.",
     )
+    recall_system_share: float = Field(
+        default=0.25,
+        ge=0,
+        le=1,
+        description="Share of the token budget that persona and scenes may take.",
+    )
     max_chars_per_memory: int = Field(default=800, ge=40, description="Characters of one item.")
     max_total_recall_chars: int = Field(default=3000, ge=40, description="Characters of all.")
     budget_tokens: int = Field(default=1000, ge=1, description="Tokens of all items together.")

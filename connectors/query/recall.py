@@ -45,7 +45,6 @@ then still beat one at the end of a single arm."""
 _MIN_FETCH = 30
 _NEAR_HITS = 12  # best events whose neighbours are looked at
 _NEAR_SPAN = timedelta(minutes=10)  # before and after: the silence that ends a window
-_SYSTEM_SHARE = 0.5  # of the token budget at most
 
 T = TypeVar("T")
 
@@ -56,6 +55,7 @@ class RecallPolicy:
 
     :arg timeout_s: after this many seconds the answer is made of what is there.
     :arg half_life: of what recency adds to a score.
+    :arg system_share: of the token budget, at most, for persona and scenes.
     :arg floor: see :class:`~connectors.query.relevance.Relevance`.
     """
 
@@ -64,6 +64,7 @@ class RecallPolicy:
     max_total_recall_chars: int = 3000
     half_life: timedelta = timedelta(days=90)
     floor: float | None = None
+    system_share: float = 0.25
 
     @classmethod
     def of(cls, settings: Settings) -> RecallPolicy:
@@ -77,6 +78,7 @@ class RecallPolicy:
             max_total_recall_chars=settings.max_total_recall_chars,
             half_life=timedelta(days=settings.recall_half_life_days),
             floor=floor,
+            system_share=settings.recall_system_share,
         )
 
 
@@ -187,7 +189,7 @@ class Recall:
         about = fit_system(
             parts.persona if "persona" in query.layers else "",
             parts.navigation if "scenes" in query.layers else (),
-            int(query.budget_tokens * _SYSTEM_SHARE),
+            int(query.budget_tokens * self._policy.system_share),
             self._count_tokens,
         )
         weights = Weights(now, self._policy.half_life)

@@ -65,6 +65,8 @@ _RECENCY_SPAN = 0.1  # between now and long ago
 _STRICT_PRIORITY = 110  # a strict instruction counts as more than the most important
 _HEAT_STEP, _HEAT_STEPS = 0.02, 10
 
+_DAY = timedelta(days=1)
+
 _NOT_WORD = re.compile(r"[\W_]+")
 _DIGITS = re.compile(r"\d+")
 _GRAM = 3
@@ -196,8 +198,10 @@ class Weights:
             factors["priority"] = 1 - _PRIORITY_SPAN / 2 + _PRIORITY_SPAN * points / 100
         if isinstance(record, Profile):
             factors["heat"] = 1 + _HEAT_STEP * min(record.heat, _HEAT_STEPS)
-        age = max(self.now - _time_of(record), timedelta())
-        factors["recency"] = 1 - _RECENCY_SPAN * (1 - 0.5 ** (age / self.half_life))
+        # By whole days, so that a question asked again gives the same answer to the last digit.
+        days = max(self.now - _time_of(record), timedelta()) // _DAY
+        fresh = 0.5 ** (days * _DAY / self.half_life)
+        factors["recency"] = 1 - _RECENCY_SPAN * (1 - fresh)
         score = item.score
         for factor in factors.values():
             score *= factor

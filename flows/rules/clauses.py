@@ -119,6 +119,9 @@ _MAX_CLAUSE_CHARS = 300
 _CUT_AFTER_CHARS = 80
 
 
+_WIDE_SPACE = re.compile(r"[^\S\n]{2,}|[^\S\n ]")  # the rules know one space between words
+
+
 def is_chinese(text: str) -> bool:
     """Tell Chinese from English by the share of Chinese characters: a fifth is enough."""
     return len(_CJK.findall(text)) * 5 >= len(text) > 0
@@ -171,7 +174,7 @@ def sentences(text: str) -> list[str]:
             continue
         stated = _before_the_question(sentence) if _QUESTION.search(sentence) else sentence
         if stated:
-            kept.append(stated)
+            kept.append(_WIDE_SPACE.sub(" ", stated))
     return kept
 
 

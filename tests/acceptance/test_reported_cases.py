@@ -285,7 +285,7 @@ def test_nothing_is_called_that_was_not_configured(
 
 
 @cache
-def tests_in(path: str) -> frozenset[str]:
+def named_in(path: str) -> frozenset[str]:
     tree = ast.parse((ROOT / path).read_text())
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return frozenset(one.name for one in ast.walk(tree) if isinstance(one, kinds))
@@ -293,7 +293,7 @@ def tests_in(path: str) -> frozenset[str]:
 
 def test_every_case_has_its_test() -> None:
     for case, path, name in CASES:
-        assert name in tests_in(path), case
-    written = {name for name in tests_in(HERE) if name.startswith("test_")}
+        assert name in named_in(path), case
+    written = {name for name in named_in(HERE) if name.startswith("test_")}
     told = {name for _, path, name in CASES if path == HERE}
     assert written - {"test_every_case_has_its_test"} == told

@@ -39,7 +39,8 @@ def test_there_and_back_again(
     assert (cli.text(*LIST), recalled(cli)) == (memories, recalled(remembered))
     again = cli.json("import", str(exported))
     assert (again["events"], again["atoms"]) == (
-        {"written": 0, "present": 4}, {"written": 0, "present": 4},
+        {"written": 0, "present": 4, "forgotten": 0, "refused": 0},
+        {"written": 0, "present": 4, "forgotten": 0, "refused": 0},
     )  # fmt: skip
     assert (again["store"]["atoms"]["written"], again["store"]["events"]["written"]) == (0, 0)
     cli.run("run", "--embedded")  # it reads the imported events, as any flow does

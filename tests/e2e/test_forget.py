@@ -220,6 +220,7 @@ def test_recorded_answers_are_forgotten_and_those_of_others_are_not(
         **WIDE,
         "SEDIMENT_LLM_BASE_URL": llm_server.url,
         "SEDIMENT_LLM_MODEL": extraction_script.SCRIPTED_MODEL,
+        "SEDIMENT_SCENE_WRITER": "rules",
     }
     llm_server.answer = lambda asked: (
         reconcile_script.answer(asked)

@@ -130,6 +130,7 @@ def site(folder: Path, llm: ScriptedLlm, **env: str) -> Site:
         {
             "SEDIMENT_LLM_BASE_URL": llm.url,
             "SEDIMENT_LLM_MODEL": SCRIPTED_MODEL,
+            "SEDIMENT_SCENE_WRITER": "off",
             "SEDIMENT_EMBEDDINGS_BASE_URL": llm.url,
             "SEDIMENT_EMBEDDINGS_DIMENSION": "64",
             **env,

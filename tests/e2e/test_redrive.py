@@ -17,6 +17,7 @@ from flows.parts import Log, open_log
 from stores.records import LogRecord, Outcome, OutRecord
 from tests.cli.in_process import InProcess
 from tests.e2e.cli import Sediment
+from tests.rig import reconcile_script
 from tests.rig.events import at, body
 from tests.rig.extraction_script import SCRIPTED_MODEL, answer, shown_lines
 from tests.rig.kafka import KafkaBroker
@@ -54,6 +55,8 @@ def said_by_ana(event_id: str, n: int, **fields: Any) -> dict[str, Any]:
 
 def faulty(request: Received) -> Step | None:
     """Refuse the second window of s1, answer that of s2 with garbage, embed no Unindexable."""
+    if request.path == CHAT and reconcile_script.is_asked(request.body):
+        return Step()
     if request.path == CHAT:
         said = "\n".join(text for *_, text in shown_lines(request.body))
         if "dish 6" in said:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -65,6 +66,15 @@ def faulty(request: Received) -> Step | None:
     if request.path == EMBEDDINGS and "Unindexable" in str(request.body["input"]):
         return refused(400)
     return None
+
+
+def settled(listing: str) -> set[tuple[str, str, str]]:
+    """Give id, text and status of the atoms of a listing.
+
+    Which newer atom ended an older one may differ: a model decides on what is there when a late
+    window comes.
+    """
+    return {(one["atom_id"], one["text"], one["status"]) for one in json.loads(listing)["items"]}
 
 
 End = tuple[str, tuple[str, ...], tuple[int, ...], tuple[str, ...]]
@@ -209,7 +219,7 @@ def test_redriven_windows_end_as_if_they_had_never_failed(
 
     failing.run()
     assert failing.states() == states | {case: "resolved" for case in states if case[0] != "decode"}
-    assert failing.memories() == undisturbed.memories()
+    assert settled(failing.memories()) == settled(undisturbed.memories())
     assert failing.atoms() == undisturbed.atoms()
     ends = failing.ends()
     assert {result for result, *_ in ends.values()} == {"extracted", "indexed", "dead_lettered"}

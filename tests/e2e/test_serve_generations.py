@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import threading
@@ -156,7 +157,8 @@ def test_a_followed_replay_leaves_open_sessions_open(sediment: Sediment) -> None
     assert following.returncode == 0, err
     here = sediment.here
     # e1's window was closed by e2, 4,000 s later; e2's stands open.
-    assert len(here.logged("sediment.live.outcomes")) == 1
+    ended = [json.loads(one.value or b"") for one in here.logged("sediment.live.outcomes")]
+    assert [one["kind"] for one in ended].count("window") == 1
     later = body("e3", content="I have a cat.", occurred_at=at(4060).isoformat())
     here.run("ingest", str(write_lines(sediment.data_dir.parent / "three.jsonl", later)))
     here.run("replay", "--into", "live")

@@ -164,7 +164,11 @@ def test_every_event_ends_in_exactly_one_outcome(world: World) -> None:
     assert ended == Counter(
         (f"real/companion/{user}", name) for user, events in world.said.items() for name in events
     )
-    assert {outcome.result for outcome in outcomes} <= {"extracted", "empty", "skipped"}
+    assert {outcome.result for outcome in outcomes if outcome.kind == "window"} <= {
+        "extracted",
+        "empty",
+        "skipped",
+    }
     assert world.kafka.read("l0.dlq") == world.kafka.read("l1.dlq") == []
 
 
@@ -188,15 +192,13 @@ def test_nothing_of_another_user_appears(world: World, user: str) -> None:
     own = {*world.said[user], *(i for i, a in world.kafka.atoms().items() if a.scope == scope)}
     profiles = [json.loads(one.value) for one in world.kafka.read("profiles") if one.value]
     own |= {one["profile_id"] for one in profiles if one["scope"] == scope}
-    found = 0
+    assert world.cli.json("recall", "who am I?", *_scope(user), *wide)["items"]
     for fact in FACTS:
         answer = world.cli.json("recall", fact.question, *_scope(user), *wide)
-        found += len(answer["items"])
         for item in answer["items"]:
             assert {item["id"], *item["source_event_ids"]} <= own
         cuts = [cut for cut in answer["cut"] if cut["reason"] != "system_budget"]  # file names
         assert {name for cut in cuts for name in cut["ids"]} <= own
-    assert found
 
 
 def test_running_again_changes_nothing(world: World) -> None:

@@ -103,9 +103,14 @@ def _journal_to_forget_in(settings: Settings, name: FlowName) -> Iterator[Answer
         yield journal
 
 
-def extractor_of(chat: ChatModel | None) -> Extractor:
-    """Make the LLM extractor, or the rule-based one when there is no model."""
-    return RuleExtractor() if chat is None else LlmExtractor(chat, count_tokens=count_tokens)
+def extractor_of(settings: Settings, chat: ChatModel | None) -> Extractor:
+    """Make the LLM extractor, or the rule-based one when there is no model.
+
+    Raises :class:`~stores.errors.SettingsError` when the guidance file is wrong.
+    """
+    if chat is None:
+        return RuleExtractor()
+    return LlmExtractor.configured(settings, chat, count_tokens)
 
 
 def gate_of(settings: Settings, chat: ChatModel | None) -> Gate:
@@ -158,7 +163,7 @@ def flow_parts(
             open_chat(settings, replay.answers, replay.tally) if replay else open_chat(settings)
         )
         chat = stack.enter_context(opening)
-        extractor = extractor_of(chat)
+        extractor = extractor_of(settings, chat)
 
         def announce(done: StoredAtoms) -> None:
             log.appender.append(outputs.atom_records(done, topics))

@@ -100,8 +100,8 @@ class Job:
 def extractor_with(settings: Settings, chat: ChatModel | None = None) -> Extractor:
     """Make the configured extractor on a model that asks nobody."""
     if not settings.llm_base_url:
-        return extractor_of(None)
-    return extractor_of(chat or NobodyToAsk(settings.llm_model))
+        return extractor_of(settings, None)
+    return extractor_of(settings, chat or NobodyToAsk(settings.llm_model))
 
 
 def _windows(settings: Settings) -> str:

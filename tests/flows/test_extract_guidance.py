@@ -12,6 +12,7 @@ from connectors.settings import load_settings
 from connectors.tokens import count_tokens
 from flows.extract.guidance import MAX_GUIDANCE_CHARS, Guidance, GuidanceEntry, load_guidance
 from flows.extract.llm import LlmExtractor
+from flows.parts import extractor_of
 from stores.errors import SettingsError
 from stores.records import Window
 from tests.rig.events import sourced
@@ -186,7 +187,7 @@ def test_the_settings_make_the_extractor(tmp_path: Path) -> None:
     )
     item = memory(text="User repairs the boat", type="work_task", priority=45)
     chat = FakeChat(answer(item))
-    extractor = LlmExtractor.configured(settings, chat, count_tokens)
+    extractor = extractor_of(settings, chat)  # as every flow makes it
     extraction = asyncio.run(extractor.extract(said_by("acme"), None))
     (request,) = chat.requests
     assert [found.type for found in extraction.memories] == ["work_task"]

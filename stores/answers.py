@@ -23,20 +23,17 @@ from pathlib import Path
 from typing import cast
 
 import orjson
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from stores.errors import ServiceUnavailable, StoreMismatch
 from stores.protocols import ChatAnswer
+from stores.redis_connection import redis_client, redis_errors
 
 __all__ = ["RedisAnswers", "SqliteAnswers"]
 
 _RECORD_VERSION = 1
-_SQLITE, _REDIS = "sqlite", "redis"
+_SQLITE = "sqlite"
 _BUSY_TIMEOUT_S = 10.0
 _KEYS_AT_ONCE = 500  # SQLite takes 999 parameters in a statement, or more
-_REDIS_TIMEOUT_S = 5.0
 
 
 class SqliteAnswers:
@@ -192,16 +189,11 @@ class RedisAnswers:
 
     def __init__(self, url: str, prefix: str) -> None:
         self._prefix = prefix
-        self._client = redis.Redis.from_url(
-            url,
-            socket_timeout=_REDIS_TIMEOUT_S,
-            socket_connect_timeout=_REDIS_TIMEOUT_S,
-            retry=Retry(NoBackoff(), 0),  # retrying is the stage's
-        )
+        self._client = redis_client(url)
 
     def get(self, request_hash: str) -> ChatAnswer | None:
         """Give the recorded answer, with ``recorded=True``, or ``None``."""
-        with _redis_errors():
+        with redis_errors():
             value = self._client.get(f"{self._prefix}:{request_hash}")
         return None if value is None else _decode(request_hash, cast(bytes, value))
 
@@ -213,7 +205,7 @@ class RedisAnswers:
         about: Sequence[str] = (),
     ) -> None:
         """Record an answer unless the hash has one."""
-        with _redis_errors(), self._client.pipeline(transaction=True) as together:
+        with redis_errors(), self._client.pipeline(transaction=True) as together:
             for key in about:
                 together.sadd(self._about(key), request_hash)
             together.set(f"{self._prefix}:{request_hash}", _encode(prompt_version, answer), nx=True)
@@ -224,7 +216,7 @@ class RedisAnswers:
         found: set[str] = set()
         for start in range(0, len(about), _KEYS_AT_ONCE):
             names = [self._about(key) for key in about[start : start + _KEYS_AT_ONCE]]
-            with _redis_errors():
+            with redis_errors():
                 found.update(one.decode() for one in cast("set[bytes]", self._client.sunion(names)))
         return sorted(found)
 
@@ -235,7 +227,7 @@ class RedisAnswers:
         # The answers before the sets that name them: a crash between repeats both.
         for names, counted in ((doomed, True), ([self._about(key) for key in about], False)):
             for start in range(0, len(names), _KEYS_AT_ONCE):
-                with _redis_errors():
+                with redis_errors():
                     deleted = self._client.delete(*names[start : start + _KEYS_AT_ONCE])
                 count += deleted if counted else 0
         return count
@@ -246,15 +238,6 @@ class RedisAnswers:
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
-
-
-@contextmanager
-def _redis_errors() -> Iterator[None]:
-    try:
-        yield
-    except redis.RedisError as error:
-        # The class only: texts of connection errors can hold the URL with its password.
-        raise ServiceUnavailable(_REDIS, type(error).__name__) from None
 
 
 def _encode(prompt_version: str, answer: ChatAnswer) -> bytes:

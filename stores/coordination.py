@@ -13,27 +13,18 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Protocol, cast
 
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-
 from stores.errors import LockConflict, ServiceUnavailable
+from stores.redis_connection import redis_client, redis_errors
 
 __all__ = [
     "Fence",
     "LocalLocks",
     "RedisLocks",
     "ScopeLocks",
-    "redis_client",
-    "redis_errors",
 ]
-
-_REDIS = "redis"
-_REDIS_TIMEOUT_S = 5.0
 
 
 class Fence(Protocol):
@@ -281,26 +272,6 @@ class _RedisFence:
 
     def __exit__(self, *exc_info: object) -> None:
         self.release()
-
-
-def redis_client(url: str) -> redis.Redis:
-    """Connect at first use, with short timeouts and no retries of its own."""
-    return redis.Redis.from_url(
-        url,
-        socket_timeout=_REDIS_TIMEOUT_S,
-        socket_connect_timeout=_REDIS_TIMEOUT_S,
-        retry=Retry(NoBackoff(), 0),  # retrying is the stage's
-    )
-
-
-@contextmanager
-def redis_errors() -> Iterator[None]:
-    """Turn every error of Redis into ``ServiceUnavailable``."""
-    try:
-        yield
-    except redis.RedisError as error:
-        # The class only: texts of connection errors can hold the URL with its password.
-        raise ServiceUnavailable(_REDIS, type(error).__name__) from None
 
 
 def _conflict(scope: str) -> LockConflict:

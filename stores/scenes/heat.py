@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol, cast
 
-from stores.coordination import redis_client, redis_errors
+from stores.redis_connection import redis_client, redis_errors
 from stores.scenes.document import ProfileFile
 
 __all__ = ["HeatCounters", "LocalHeat", "RedisHeat", "fold_heat"]

@@ -1,0 +1,37 @@
+"""How every part that keeps something in Redis reaches it, and what its errors become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from stores.errors import ServiceUnavailable
+
+__all__ = ["redis_client", "redis_errors"]
+
+_SERVICE = "redis"
+_TIMEOUT_S = 5.0
+
+
+def redis_client(url: str) -> redis.Redis:
+    """Connect at first use, with short timeouts and no retries of its own."""
+    return redis.Redis.from_url(
+        url,
+        socket_timeout=_TIMEOUT_S,
+        socket_connect_timeout=_TIMEOUT_S,
+        retry=Retry(NoBackoff(), 0),  # retrying is the stage's
+    )
+
+
+@contextmanager
+def redis_errors() -> Iterator[None]:
+    """Turn every error of Redis into ``ServiceUnavailable``."""
+    try:
+        yield
+    except redis.RedisError as error:
+        # The class only: texts of connection errors can hold the URL with its password.
+        raise ServiceUnavailable(_SERVICE, type(error).__name__) from None

@@ -6,39 +6,34 @@ are not here: they are written before the index is (:mod:`flows.scenes.profiles`
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import Any, Literal
 
-from connectors.kafka.deadletter import dead_letter
-from connectors.metrics import DEAD_LETTERS, OUTCOMES
+from connectors.metrics import OUTCOMES
 from flows import PIPELINE
 from flows.async_stage import Done, Failed
-from flows.outputs import Topics, record_id
+from flows.outputs import Topics, letter_of, record_id, refusal
 from flows.persona import PersonaResult, QueuedPersonaJob
 from flows.scenes import JoinedJob, QueuedJob, SceneResult
 from stores.errors import InvalidEvent
 from stores.records import LogRecord, Outcome, OutcomeResult, OutRecord, PersonaJob
 
 __all__ = [
+    "JobKind",
     "persona_ended",
     "persona_job_record",
     "refused_job",
     "scenes_ended",
 ]
 
-_Kind = Literal["scene_job", "persona_job"]
+JobKind = Literal["scene_job", "persona_job"]
 
 
 def refused_job(
-    record: LogRecord, error: InvalidEvent, kind: _Kind, topics: Topics
+    record: LogRecord, error: InvalidEvent, kind: JobKind, topics: Topics
 ) -> list[OutRecord]:
     """End a record that is no job: its bytes to the dead letters, and an outcome."""
-    at = datetime.fromtimestamp(max(0, record.timestamp_ms) / 1000, tz=timezone.utc)
-    failed: Failed[None] = Failed(
-        None, error.reason, type(error).__name__, error.message, 1, at, at
-    )
     outcome = _outcome(record, kind, "dead_lettered", topics, reason=error.reason)
-    return [_letter(record, kind, failed, topics), outcome]
+    return [_letter(record, kind, refusal(record, error), topics), outcome]
 
 
 def scenes_ended(
@@ -116,7 +111,7 @@ def _scene_outcome(
 
 def _outcome(
     record: LogRecord,
-    kind: _Kind,
+    kind: JobKind,
     result: OutcomeResult,
     topics: Topics,
     *,
@@ -146,21 +141,9 @@ def _outcome(
     return OutRecord(topics.outcomes, key.encode(), value)
 
 
-def _letter(record: LogRecord, kind: _Kind, failed: Failed[Any], topics: Topics) -> OutRecord:
-    stage = _STAGES[kind]
-    DEAD_LETTERS.labels(stage, failed.reason).inc()
-    return dead_letter(
-        record,
-        topic=topics.l2_dead if kind == "scene_job" else topics.l3_dead,
-        stage=stage,
-        error_class=failed.error_class,
-        reason=failed.reason,
-        error=failed.message,
-        attempt=failed.attempts,
-        first_failed_at=failed.first_failed_at,
-        last_failed_at=failed.last_failed_at,
-        pipeline=PIPELINE,
-    )
+def _letter(record: LogRecord, kind: JobKind, failed: Failed[Any], topics: Topics) -> OutRecord:
+    topic = topics.l2_dead if kind == "scene_job" else topics.l3_dead
+    return letter_of(record, _STAGES[kind], failed, topic)
 
 
-_STAGES: dict[_Kind, str] = {"scene_job": "scenes", "persona_job": "persona"}
+_STAGES: dict[JobKind, str] = {"scene_job": "scenes", "persona_job": "persona"}

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from connectors.kafka.redrive import as_it_was, redriven_from
 from flows import layer_outputs
 from flows.async_stage import AsyncStage, Done, Failed, async_stage
+from flows.layer_outputs import JobKind
 from flows.outputs import Topics
 from flows.persona import PersonaResult, QueuedPersonaJob
 from flows.scenes import JoinedJob, Pace, QueuedJob, SceneResult, join_jobs
@@ -34,6 +35,7 @@ ASKED_HEADER = "sediment-asked"
 """Header of a job that a person asked for, so that it is known as nobody else's."""
 
 _Job = TypeVar("_Job", SceneJob, PersonaJob)
+_Queued = TypeVar("_Queued")
 
 
 @dataclass(slots=True)
@@ -171,40 +173,35 @@ def _persona(jobs: Stream[QueuedPersonaJob], layers: Layers) -> Stream[OutRecord
 def _scene_jobs(
     step_id: str, records: Stream[LogRecord], layers: Layers
 ) -> tuple[Stream[QueuedJob], Stream[OutRecord]]:
-    read = op.map(step_id, records, lambda record: _read(record, SceneJob))
-    jobs = op.filter_map(
-        f"{step_id}_valid",
-        read,
-        lambda one: QueuedJob(one[1], one[0], one[2]) if isinstance(one[1], SceneJob) else None,
-    )
-    refused = op.flat_map(
-        f"{step_id}_invalid",
-        read,
-        lambda one: (
-            layer_outputs.refused_job(one[0], one[1], "scene_job", layers.topics)
-            if isinstance(one[1], InvalidEvent)
-            else []
-        ),
-    )
-    return jobs, refused
+    return _jobs(step_id, records, SceneJob, QueuedJob, "scene_job", layers.topics)
 
 
 def _persona_jobs(
     step_id: str, records: Stream[LogRecord], layers: Layers
 ) -> tuple[Stream[QueuedPersonaJob], Stream[OutRecord]]:
-    read = op.map(step_id, records, lambda record: _read(record, PersonaJob))
+    return _jobs(step_id, records, PersonaJob, QueuedPersonaJob, "persona_job", layers.topics)
+
+
+def _jobs(
+    step_id: str,
+    records: Stream[LogRecord],
+    model: type[_Job],
+    queued: Callable[[_Job, LogRecord, str], _Queued],
+    kind: JobKind,
+    topics: Topics,
+) -> tuple[Stream[_Queued], Stream[OutRecord]]:
+    """Decode jobs; give them as the stage takes them, and what ends those that are none."""
+    read = op.map(step_id, records, lambda record: _read(record, model))
     jobs = op.filter_map(
         f"{step_id}_valid",
         read,
-        lambda one: (
-            QueuedPersonaJob(one[1], one[0], one[2]) if isinstance(one[1], PersonaJob) else None
-        ),
+        lambda one: queued(one[1], one[0], one[2]) if isinstance(one[1], model) else None,
     )
     refused = op.flat_map(
         f"{step_id}_invalid",
         read,
         lambda one: (
-            layer_outputs.refused_job(one[0], one[1], "persona_job", layers.topics)
+            layer_outputs.refused_job(one[0], one[1], kind, topics)
             if isinstance(one[1], InvalidEvent)
             else []
         ),

@@ -43,7 +43,9 @@ __all__ = [
     "failed_window",
     "forgotten",
     "indexed_at_last",
+    "letter_of",
     "record_id",
+    "refusal",
     "refused",
     "skipped",
     "stored",
@@ -71,20 +73,7 @@ class Topics:
 
 def refused(record: LogRecord, error: InvalidEvent, topics: Topics) -> list[OutRecord]:
     """End a record that is not an event: its bytes to the dead letters, and an outcome."""
-    at = datetime.fromtimestamp(max(0, record.timestamp_ms) / 1000, tz=timezone.utc)
-    DEAD_LETTERS.labels("decode", error.reason).inc()
-    letter = dead_letter(
-        record,
-        topic=topics.l0_dead,
-        stage="decode",
-        error_class=type(error).__name__,
-        reason=error.reason,
-        error=error.message,
-        attempt=1,
-        first_failed_at=at,
-        last_failed_at=at,
-        pipeline=PIPELINE,
-    )
+    letter = letter_of(record, "decode", refusal(record, error), topics.l0_dead)
     outcome = Outcome(
         outcome_id=record_id("decode", record.position),
         kind="record",
@@ -103,7 +92,7 @@ def failed_event(failed: Failed[SourcedEvent], topics: Topics) -> list[OutRecord
     """End the indexing of an event that failed. Its window ends on its own, apart from this."""
     sourced = failed.item
     outcome = _of_event(sourced, "index", "dead_lettered", failed.reason, attempts=failed.attempts)
-    letter = _letter(sourced.record, "index", failed, topics.l0_dead)
+    letter = letter_of(sourced.record, "index", failed, topics.l0_dead)
     return [letter, _outcome(outcome, topics)]
 
 
@@ -162,7 +151,7 @@ def failed_request(request: Forgetting, failed: Failed[Any], topics: Topics) -> 
     outcome = _of_event(
         sourced, "reconcile", "dead_lettered", failed.reason, attempts=failed.attempts
     )
-    letter = _letter(sourced.record, "reconcile", failed, topics.l1_dead)
+    letter = letter_of(sourced.record, "reconcile", failed, topics.l1_dead)
     return [letter, _outcome(outcome, topics)]
 
 
@@ -176,7 +165,7 @@ def failed_window(
 ) -> list[OutRecord]:
     """End a window that was given up: the bytes of all its events, and one outcome."""
     letters = [
-        _letter(sourced.record, stage, failed, topics.l1_dead, window.window_id)
+        letter_of(sourced.record, stage, failed, topics.l1_dead, window.window_id)
         for sourced in window.events
     ]
     outcome = _of_window(
@@ -268,9 +257,16 @@ def _of_window(
     )
 
 
-def _letter(
+def refusal(record: LogRecord, error: InvalidEvent) -> Failed[None]:
+    """Say as a failure that a record could not be decoded, at the log's own time for it."""
+    at = datetime.fromtimestamp(max(0, record.timestamp_ms) / 1000, tz=timezone.utc)
+    return Failed(None, error.reason, type(error).__name__, error.message, 1, at, at)
+
+
+def letter_of(
     record: LogRecord, stage: str, failed: Failed[Any], topic: str, window_id: str = ""
 ) -> OutRecord:
+    """Make the dead letter of a record that a stage gave up on, and count it."""
     DEAD_LETTERS.labels(stage, failed.reason).inc()
     return dead_letter(
         record,

@@ -25,6 +25,7 @@ from flows.persona.writer import persona_by_rules
 from flows.prompts import load_prompt
 from flows.scenes.as_of import as_of
 from flows.scenes.errors import Complaint, RunRefused
+from flows.scenes.locked import under_lock
 from flows.scenes.profiles import ProfileSync, file_of
 from flows.scenes.writer import RULES, language_of
 from stores.coordination import ScopeLocks
@@ -33,7 +34,6 @@ from stores.protocols import AtomReader, ChatModel, ChatRequest, KeptOut, Profil
 from stores.records import Atom, LogRecord, PersonaJob, Profile
 from stores.scenes import (
     Change,
-    GenerationMoved,
     ProfileFile,
     SceneFolder,
     WorkingCopy,
@@ -45,8 +45,6 @@ from stores.scenes import (
 __all__ = ["PERSONA", "PersonaParts", "PersonaResult", "PersonaWork", "QueuedPersonaJob"]
 
 PERSONA = "persona.md"
-_LOCK_TTL_S = 60.0
-_MOVED_TRIES = 5
 _SEEN = "scenes-seen"
 _PROMPT_TOKENS = 12_000
 _ANSWER_TOKENS = 2048
@@ -130,28 +128,22 @@ class PersonaWork:
 
     async def _locked(self, item: QueuedPersonaJob, complaint: Complaint) -> PersonaResult:
         parts, scope = self._parts, item.job.scope
-        newest = await asyncio.to_thread(parts.folder.newest_token, scope)
-        fence = await asyncio.to_thread(
-            lambda: parts.locks.acquire(f"persona/{scope}", _LOCK_TTL_S, above=newest)
-        )
         try:
-            for _ in range(_MOVED_TRIES):
-                try:
-                    result = await self._apply(item, fence.token, complaint)
-                except GenerationMoved as error:
-                    moved = error  # a person was here: again, on top of what they wrote
-                else:
-                    PERSONA_RUNS.labels(result.reason).inc()
-                    return result
-            raise moved
+            result = await under_lock(
+                parts.folder,
+                parts.locks,
+                "persona",
+                scope,
+                lambda token: self._apply(item, token, complaint),
+            )
         except NoRecordedAnswer:
             PERSONA_RUNS.labels("no_recorded_answer").inc()
             return PersonaResult("skipped", "no_recorded_answer")
         except MalformedAnswer as error:
             PERSONA_RUNS.labels("refused").inc()
             raise complaint.after(error) from error
-        finally:
-            await asyncio.to_thread(fence.release)
+        PERSONA_RUNS.labels(result.reason).inc()
+        return result
 
     async def _apply(
         self, item: QueuedPersonaJob, token: int, complaint: Complaint

@@ -22,6 +22,7 @@ from flows.scenes.as_of import as_of
 from flows.scenes.checks import refusals
 from flows.scenes.errors import Complaint, RunRefused
 from flows.scenes.job import JoinedJob
+from flows.scenes.locked import under_lock
 from flows.scenes.profiles import ProfileSync, file_of
 from flows.scenes.question import Opening
 from flows.scenes.repair import repair
@@ -35,7 +36,6 @@ from stores.scenes import (
     CAPACITY,
     Change,
     Generation,
-    GenerationMoved,
     HeatCounters,
     ProfileFile,
     Run,
@@ -50,8 +50,6 @@ from stores.scenes import (
 
 __all__ = ["SceneLimits", "SceneParts", "SceneResult", "SceneWork"]
 
-_LOCK_TTL_S = 60.0
-_MOVED_TRIES = 5
 _ASKS = " | persona: "
 _SHOWN = 6  # broken rules told at once
 
@@ -125,26 +123,21 @@ class SceneWork:
 
     async def _locked(self, job: JoinedJob, complaint: Complaint) -> SceneResult:
         parts, scope = self._parts, job.scope
-        newest = await asyncio.to_thread(parts.folder.newest_token, scope)
-        fence = await asyncio.to_thread(
-            lambda: parts.locks.acquire(f"scenes/{scope}", _LOCK_TTL_S, above=newest)
-        )
         try:
-            for _ in range(_MOVED_TRIES):
-                try:
-                    return await self._apply(job, fence.token, complaint)
-                except GenerationMoved as error:
-                    SCENE_RUNS.labels("moved").inc()
-                    moved = error  # a person was here: again, on top of what they wrote
-            raise moved
+            return await under_lock(
+                parts.folder,
+                parts.locks,
+                "scenes",
+                scope,
+                lambda token: self._apply(job, token, complaint),
+                SCENE_RUNS.labels("moved").inc,
+            )
         except NoRecordedAnswer:
             SCENE_RUNS.labels("no_recorded_answer").inc()
             return SceneResult("skipped", reason="no_recorded_answer")
         except MalformedAnswer as error:
             SCENE_RUNS.labels("refused").inc()
             raise complaint.after(error) from error
-        finally:
-            await asyncio.to_thread(fence.release)
 
     async def _apply(self, whole: JoinedJob, token: int, complaint: Complaint) -> SceneResult:
         parts, scope = self._parts, whole.scope

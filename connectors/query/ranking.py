@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cache
 
 from connectors.query.models import SearchLayer
 from stores.protocols import Hit, SearchArm
@@ -221,18 +222,19 @@ def distinct(ranked: Sequence[Ranked], limit: int) -> tuple[list[Ranked], list[F
                 citing[event_id].append(item)
     kept: dict[tuple[SearchLayer, str], Ranked] = {}
     said: list[_Said] = []
+    grams = cache(_grams)  # for this call: what was forgotten is kept nowhere
     folded: list[Folded] = []
     for item in ranked:
         if len(kept) >= limit:
             kept.setdefault((item.layer, item.id), item)
             continue
-        atom = _said_by(item, citing)
+        atom = _said_by(item, citing, grams)
         if atom is not None:
             folded.append(Folded(item.id, atom.id))
         stays = item if atom is None else replace(atom, score=max(atom.score, item.score))
         if (stays.layer, stays.id) in kept:
             continue
-        says = _Said.by(stays)
+        says = _Said.by(stays, grams)
         same = next((other for other in said if says.repeats(other)), None)
         if same is not None:
             folded.append(Folded(stays.id, same.id))
@@ -247,12 +249,12 @@ class _Said:
     """What an item says, to be compared."""
 
     id: str
-    grams: set[str]
+    grams: frozenset[str]
     digits: list[str]
 
     @classmethod
-    def by(cls, item: Ranked) -> _Said:
-        return cls(item.id, _grams(item.record.text), _DIGITS.findall(item.record.text))
+    def by(cls, item: Ranked, grams: Callable[[str], frozenset[str]]) -> _Said:
+        return cls(item.id, grams(item.record.text), _DIGITS.findall(item.record.text))
 
     def repeats(self, other: _Said) -> bool:
         """Tell whether they are the same but for a few letters; another number is another fact."""
@@ -260,12 +262,16 @@ class _Said:
         return self.digits == other.digits and len(self.grams & other.grams) >= _REPEATS * longer
 
 
-def _said_by(item: Ranked, citing: Mapping[str, Sequence[Ranked]]) -> Ranked | None:
+def _said_by(
+    item: Ranked,
+    citing: Mapping[str, Sequence[Ranked]],
+    grams: Callable[[str], frozenset[str]],
+) -> Ranked | None:
     if item.layer != "events" or item.id not in citing:
         return None
-    said = _grams(item.record.text)
+    said = grams(item.record.text)
     for atom in citing[item.id]:
-        if len(said & _grams(atom.record.text)) >= _SAME * len(said):
+        if len(said & grams(atom.record.text)) >= _SAME * len(said):
             return atom
     return None
 
@@ -274,10 +280,10 @@ def _time_of(record: Record) -> datetime:
     return record.updated_at if isinstance(record, Profile) else record.occurred_at
 
 
-def _grams(text: str) -> set[str]:
+def _grams(text: str) -> frozenset[str]:
     """Give the letter trigrams of a text: they compare English and Chinese alike."""
     letters = _NOT_WORD.sub(" ", text.casefold()).strip()
-    return {letters[i : i + _GRAM] for i in range(max(1, len(letters) - _GRAM + 1))}
+    return frozenset(letters[i : i + _GRAM] for i in range(max(1, len(letters) - _GRAM + 1)))
 
 
 def _sorted(items: Iterable[Ranked]) -> list[Ranked]:

@@ -174,9 +174,9 @@ class Recall:
         answer = self._answer(query, parts, now)
         parts.timed("rank", rank_started)
         parts.timed("total", started)
-        if told := parts.scenes_of(answer.items):
+        if self._heat is not None and (told := parts.scenes_of(answer.items)):
             # Nobody waits for it: a hit that is not counted is no fault of the answer.
-            self._pools["keyword"].submit(self._count_hits, query.scope, told)
+            self._pools["keyword"].submit(_count_hits, self._heat, query.scope, told)
         return answer.model_copy(
             update={
                 "degraded": tuple(sorted(parts.degraded, key=lambda part: part.part)),
@@ -220,15 +220,6 @@ class Recall:
             cut=tuple(cut),
             timings_ms={},
         )
-
-    def _count_hits(self, scope: str, paths: Sequence[str]) -> None:
-        if self._heat is None:
-            return
-        try:
-            for path in paths:
-                self._heat.add(scope, path)
-        except SedimentError as error:
-            RECALL_DEGRADED.labels(f"heat:{error.reason}").inc()
 
     async def _within_time(self, work: Coroutine[None, None, None]) -> None:
         """Run ``work`` until it ends or the time is up; what it has gathered by then counts."""
@@ -310,3 +301,11 @@ class Recall:
 
     def _run(self, arm: SearchArm, call: Callable[[], T]) -> Awaitable[T]:
         return asyncio.get_running_loop().run_in_executor(self._pools[arm], call)
+
+
+def _count_hits(heat: HeatCounters, scope: str, paths: Sequence[str]) -> None:
+    try:
+        for path in paths:
+            heat.add(scope, path)
+    except SedimentError as error:
+        RECALL_DEGRADED.labels(f"heat:{error.reason}").inc()

@@ -44,10 +44,10 @@ def edit(
     """
     from pydantic import ValidationError
 
-    from flows.forget.asking import Owner, request_event, request_record
     from flows.parts import open_log
     from flows.runner import SystemClock
     from stores.records import ControlRequest
+    from stores.requests import Owner, request_event, request_record
 
     settings = memory_settings_from(data_dir=data_dir, brokers=brokers)
     scope = scope_of(settings, tenant, agent, user, team)

@@ -29,10 +29,10 @@ from stores.errors import UserError
 from stores.records import ControlRequest, Outcome
 
 if TYPE_CHECKING:
-    from flows.forget.asking import Owner
     from flows.forget.preview import Preview
     from flows.parts import Log
     from stores.records import L0Event, Profile
+    from stores.requests import Owner
 
 __all__ = ["forget", "reject"]
 
@@ -173,8 +173,9 @@ class _Asking:
     ) -> list[Owner]:
         """Give the one scope that the ids name; where some are missing, all that fit."""
         from flows.cli.rebuild import open_history
-        from flows.forget.asking import Owner, owners_of
+        from flows.forget.asking import owners_of
         from flows.upkeep.history import Tally
+        from stores.requests import Owner
 
         given = {"tenant": tenant, "team": team, "agent": agent, "user": user}
         if agent and all(given[name] for name in self._settings.scope_fields):
@@ -210,7 +211,7 @@ class _Asking:
         session: str = "",
     ) -> None:
         """Show what would go; ask for it, and wait, when that is wanted."""
-        from flows.forget.asking import request_event, request_record
+        from stores.requests import request_event, request_record
 
         events = [request_event(kind, one, request, self._now, session) for one in owners]
         seen = self._preview(owners, events)
@@ -233,10 +234,10 @@ class _Asking:
     def _preview(self, owners: Sequence[Owner], events: Sequence[L0Event]) -> Preview:
         from flows.cli.rebuild import open_history
         from flows.decode import decode
-        from flows.forget.asking import request_record
         from flows.forget.preview import preview
         from stores.errors import InvalidEvent
         from stores.records import LogRecord, Position
+        from stores.requests import request_record
         from stores.tombstones import tombstone_of
 
         topic = self._settings.topic("l0.events")

@@ -106,7 +106,9 @@ class _Side:
             store = stack.enter_context(
                 open_store(settings, embedder, write=with_flow, server=server)
             )
-            heat = stack.enter_context(open_heat(settings))
+            # Hits that this process alone knows of are for its own flow to fold in.
+            shared = with_flow or settings.redis_url
+            heat = stack.enter_context(open_heat(settings)) if shared else None
             if with_flow:
                 parts = stack.enter_context(
                     flow_parts(
@@ -252,7 +254,7 @@ def listen(settings: Settings) -> socket.socket:
 
 @contextmanager
 def _app(
-    settings: Settings, store: MilvusStore, embedder: Embedder, heat: HeatCounters
+    settings: Settings, store: MilvusStore, embedder: Embedder, heat: HeatCounters | None
 ) -> Iterator[FastAPI]:
     """Build the service over one generation's store."""
     from connectors.query.app import create_app

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stores.records import SourcedEvent
-from stores.requests import Owner, request_event, request_record
+from stores.requests import Owner
 
-__all__ = ["Owner", "owners_of", "request_event", "request_record"]
+__all__ = ["owners_of"]
 
 
 def owners_of(

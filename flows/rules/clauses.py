@@ -117,8 +117,6 @@ _NEW_SUBJECT_ZH = re.compile(r"(?:他|她|它|这|那|大家|朋友|人|你|您)
 
 _MAX_CLAUSE_CHARS = 300
 _CUT_AFTER_CHARS = 80
-
-
 _WIDE_SPACE = re.compile(r"[^\S\n]{2,}|[^\S\n ]")  # the rules know one space between words
 
 

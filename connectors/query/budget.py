@@ -9,12 +9,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from connectors.query.fence import render_system
+from connectors.query.fence import render, render_system
 from connectors.query.models import Cut, CutReason, RecallItem
 
-__all__ = ["About", "Budget", "Fitted", "fit", "fit_system", "report_cut", "shorten"]
+__all__ = [
+    "About",
+    "Budget",
+    "Fitted",
+    "fit",
+    "fit_answer",
+    "fit_system",
+    "report_cut",
+    "shorten",
+]
 
 MIN_CHARS = 40
 """Below this a shortened memory tells nobody anything."""
@@ -142,6 +151,24 @@ def fit_system(
     return About(
         context, count_tokens(context), (report_cut("system_budget", left),) if left else ()
     )
+
+
+def fit_answer(
+    items: Sequence[RecallItem],
+    budget: Budget,
+    count_tokens: Callable[[str], int],
+    *,
+    persona: str,
+    navigation: Sequence[str],
+    system_share: float,
+) -> tuple[About, Fitted]:
+    """Fit a whole answer into ``budget.tokens``: the system context first, items in what is left.
+
+    :arg system_share: of the tokens, at most, for persona and scene lines.
+    """
+    about = fit_system(persona, navigation, int(budget.tokens * system_share), count_tokens)
+    left = replace(budget, tokens=budget.tokens - about.tokens)
+    return about, fit(items, left, render, count_tokens)
 
 
 def report_cut(reason: CutReason, ids: Sequence[str]) -> Cut:

@@ -21,8 +21,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from connectors.metrics import RECALL_DEGRADED
-from connectors.query.budget import Budget, fit, fit_system, report_cut
-from connectors.query.fence import render
+from connectors.query.budget import Budget, fit_answer, report_cut
 from connectors.query.models import Layer, RecallAnswer, SearchLayer
 from connectors.query.parts import ARMS, Parts, item_of
 from connectors.query.question import RecallQuery, clean_query
@@ -186,25 +185,21 @@ class Recall:
         )
 
     def _answer(self, query: RecallQuery, parts: Parts, now: datetime) -> RecallAnswer:
-        about = fit_system(
-            parts.persona if "persona" in query.layers else "",
-            parts.navigation if "scenes" in query.layers else (),
-            int(query.budget_tokens * self._policy.system_share),
-            self._count_tokens,
-        )
         weights = Weights(now, self._policy.half_life)
         merged = weights.weigh(item for layer in parts.ranked.values() for item in layer)
         ranked, folded = distinct(merged, query.limit)
-        fitted = fit(
+        about, fitted = fit_answer(
             [item_of(one, query.explain) for one in ranked[: query.limit]],
             Budget(
                 limit=query.limit,
-                tokens=query.budget_tokens - about.tokens,
+                tokens=query.budget_tokens,
                 chars_per_memory=self._policy.max_chars_per_memory,
                 total_chars=self._policy.max_total_recall_chars,
             ),
-            render,
             self._count_tokens,
+            persona=parts.persona if "persona" in query.layers else "",
+            navigation=parts.navigation if "scenes" in query.layers else (),
+            system_share=self._policy.system_share,
         )
         cut = [*about.cut, *fitted.cut]
         if beyond := [one.id for one in ranked[query.limit :]]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from connectors.query.budget import Budget, fit, fit_system
+from connectors.query.budget import Budget, fit_answer
 from connectors.query.fence import clean_text, render
 from connectors.query.models import RecallItem
 from connectors.query.parts import Parts, item_of
@@ -46,7 +46,6 @@ ITEM_CHARS = 4000
 _UNBOUNDED = 1_000_000_000
 _PLAIN_K = 60  # the constant of the paper on reciprocal rank fusion
 _FETCH = 100
-_SYSTEM_SHARE = 0.5  # of a budget at most for persona and scenes, as in the recall
 _LEAST_TOKENS = 8  # of one rendered item: its date and speaker alone have more
 _TIMEOUT_S = 120.0  # a slow machine must not change what is found
 _ARMS: tuple[SearchArm, ...] = ("dense", "keyword")
@@ -112,13 +111,15 @@ class Retriever:
         self._clock = _AskedAt()
         self._embedder = embedder
         self._store = _Store(store)
-        policy = replace(
+        self._policy = replace(
             RecallPolicy.of(settings),
             timeout_s=_TIMEOUT_S,
             max_chars_per_memory=ITEM_CHARS,
             max_total_recall_chars=_UNBOUNDED,
         )
-        self._recall = Recall(self._store, self._embedder, self._clock, policy, full_text=full_text)
+        self._recall = Recall(
+            self._store, self._embedder, self._clock, self._policy, full_text=full_text
+        )
 
     def close(self) -> None:
         """Give the search threads back."""
@@ -167,6 +168,7 @@ class Retriever:
                 answer.items,
                 persona=told.persona if "persona" in row.layers else "",
                 navigation=told.navigation if "scenes" in row.layers else (),
+                system_share=self._policy.system_share,
             )
             for tokens in self._budgets
         }
@@ -192,18 +194,27 @@ class Retriever:
 
 
 def cut_at(
-    tokens: int, items: Sequence[RecallItem], *, persona: str = "", navigation: Sequence[str] = ()
+    tokens: int,
+    items: Sequence[RecallItem],
+    *,
+    persona: str = "",
+    navigation: Sequence[str] = (),
+    system_share: float = 0.0,
 ) -> Shown:
-    """Cut one answer at a budget, as the recall itself does; a test holds the two together.
+    """Cut one answer at a budget, with the recall's own code.
 
     To recall once for each budget would rank the same items again and again.
 
     :arg items: of an answer that no budget bounded.
     """
-    about = fit_system(persona, navigation, int(tokens * _SYSTEM_SHARE), count_tokens)
-    left = tokens - about.tokens
-    budget = Budget(ITEMS, left, ITEM_CHARS, _UNBOUNDED)
-    fitted = fit(items[: left // _LEAST_TOKENS + 1], budget, render, count_tokens)
+    about, fitted = fit_answer(
+        items[: tokens // _LEAST_TOKENS + 1],
+        Budget(ITEMS, tokens, ITEM_CHARS, _UNBOUNDED),
+        count_tokens,
+        persona=persona,
+        navigation=navigation,
+        system_share=system_share,
+    )
     contexts = filter(None, (about.context, fitted.context))
     return Shown("\n".join(contexts), about.tokens + fitted.tokens, _sources(fitted.items))
 

@@ -27,7 +27,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import openai
 
 from connectors.openai_api import Endpoint, well_formed
 from connectors.settings import Settings
@@ -161,6 +160,8 @@ class OpenAIEmbedder:
         await self._endpoint.aclose()
 
     async def _ask(self, texts: list[str]) -> object:
+        import openai
+
         body: dict[str, object] = {
             "model": self._model,
             "input": texts,

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import json_repair
-import openai
-
+from connectors import tracing
+from connectors.json_answer import parse_json_answer
+from connectors.llm_limits import CallGate, CallUse
 from connectors.metrics import ANSWERS_RECORDED_HITS, LLM_CALLS, LLM_TOKENS
-from connectors.openai_api import Endpoint, well_formed
+from connectors.openai_api import Endpoint, error_text, well_formed
 from connectors.settings import Settings
-from stores.errors import MalformedAnswer, SedimentError, ServiceUnavailable
+from stores.errors import MalformedAnswer, OversizedInput, SedimentError, ServiceUnavailable
 from stores.protocols import AnswerJournal, ChatAnswer, ChatModel, ChatRequest
+
+if TYPE_CHECKING:
+    import openai
 
 __all__ = ["OpenAIChat", "RecordedChat", "make_chat", "parse_json_answer"]
 
@@ -45,7 +48,8 @@ _SIMPLER_FORMAT: dict[str, Literal["json_object", "plain"]] = {
 }
 _SERVICE = "llm"
 _FORMAT_REFUSED = (400, 404, 422)
-_NOT_THE_FORMAT = ("context_length_exceeded", "model_not_found")
+_FORMAT_BROKE = (500, 501)
+_THE_FORMAT = re.compile(r"response_format|json_schema|json_object")
 
 
 class OpenAIChat:
@@ -62,6 +66,7 @@ class OpenAIChat:
 
     :arg model: the name this model goes by in versions; a request names its own model.
     :arg timeout_s: time limit of one whole call.
+    :arg gate: where a call waits for its turn; without one it is made at once.
     """
 
     def __init__(
@@ -71,9 +76,11 @@ class OpenAIChat:
         base_url: str,
         api_key: str = "",
         timeout_s: float = 180.0,
+        gate: CallGate | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.name = model
+        self._gate = gate
         self._endpoint = Endpoint(_SERVICE, base_url, api_key, timeout_s, clock)
         self._dialect = _Dialect()
 
@@ -81,28 +88,57 @@ class OpenAIChat:
         """Ask once; the only further calls are those that find out what the server takes."""
         dialect = self._dialect
         while True:
-            started = time.perf_counter()
-            try:
-                body = await self._endpoint.post("/chat/completions", _body(request, dialect))
-                answer = _read_answer(body, request, time.perf_counter() - started)
-            except openai.APIStatusError as error:
-                explained = self._endpoint.explain(error)
-                LLM_CALLS.labels(request.model, explained.reason).inc()
-                simpler = _simpler(dialect, request, error)
-                if simpler is None:
-                    raise explained from None
-                dialect = simpler
-            except SedimentError as error:
-                LLM_CALLS.labels(request.model, error.reason).inc()
-                raise
-            else:
-                LLM_CALLS.labels(request.model, "ok").inc()
+            async with self._turn(request) as use:
+                with tracing.span("llm", _about(request), kind="CLIENT"):
+                    answer = await self._ask(request, dialect, use)
+            if isinstance(answer, ChatAnswer):
                 self._dialect = dialect
                 return answer
+            dialect = answer
+
+    def _turn(self, request: ChatRequest) -> AbstractAsyncContextManager[CallUse | None]:
+        return self._gate.call(request) if self._gate is not None else nullcontext()
+
+    async def _ask(
+        self, request: ChatRequest, dialect: _Dialect, use: CallUse | None
+    ) -> ChatAnswer | _Dialect:
+        """Ask in one dialect; give the answer, or the simpler dialect to ask in."""
+        import openai
+
+        started = time.perf_counter()
+        try:
+            body = await self._endpoint.post("/chat/completions", _body(request, dialect))
+            _count_tokens(body, request, use)
+            answer = _read_answer(body, request, time.perf_counter() - started)
+        except openai.APIStatusError as error:
+            explained = self._endpoint.explain(error)
+            LLM_CALLS.labels(request.model, explained.reason).inc()
+            if use is not None:
+                use.failed(explained)
+            too_long = isinstance(explained, OversizedInput)
+            simpler = None if too_long else _simpler(dialect, request, error)
+            if simpler is None:
+                raise explained from None
+            return simpler
+        except SedimentError as error:
+            LLM_CALLS.labels(request.model, error.reason).inc()
+            if use is not None and not isinstance(error, MalformedAnswer):  # that one was paid
+                use.failed(error)
+            raise
+        LLM_CALLS.labels(request.model, "ok").inc()
+        return answer
 
     async def aclose(self) -> None:
         """Close the running loop's connections."""
         await self._endpoint.aclose()
+
+
+def _about(request: ChatRequest) -> tracing.Attributes:
+    return {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": request.model,
+        "sediment.prompt_version": request.prompt_version,
+    }
 
 
 def _body(request: ChatRequest, dialect: _Dialect) -> dict[str, object]:
@@ -129,7 +165,11 @@ def _body(request: ChatRequest, dialect: _Dialect) -> dict[str, object]:
 def _simpler(
     dialect: _Dialect, request: ChatRequest, error: openai.APIStatusError
 ) -> _Dialect | None:
-    if error.status_code not in _FORMAT_REFUSED or error.code in _NOT_THE_FORMAT:
+    if error.status_code in _FORMAT_BROKE:
+        # llama-cpp-python answers 500 to a format that it does not know; else 500 is an outage.
+        if not _THE_FORMAT.search(error_text(error)):
+            return None
+    elif error.status_code not in _FORMAT_REFUSED or error.code == "model_not_found":
         return None
     if error.param == "max_tokens" and dialect.tokens_field == "max_tokens":
         return replace(dialect, tokens_field="max_completion_tokens")
@@ -140,15 +180,31 @@ def _simpler(
     return None
 
 
-def _read_answer(body: object, request: ChatRequest, latency_s: float) -> ChatAnswer:
+def _usage(body: object) -> tuple[int, int]:
+    """Give the tokens of prompt and answer as the server counted them."""
     if not isinstance(body, dict):
         # Proxies answer 200 with an error page.
         raise ServiceUnavailable(_SERVICE, "the answer's body is not a JSON object")
     usage = body.get("usage") or {}
-    prompt_tokens = int(usage.get("prompt_tokens") or 0)
-    completion_tokens = int(usage.get("completion_tokens") or 0)
+    return int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
+
+
+def _count_tokens(body: object, request: ChatRequest, use: CallUse | None) -> None:
+    prompt_tokens, completion_tokens = _usage(body)
     LLM_TOKENS.labels(request.model, "prompt").inc(prompt_tokens)
     LLM_TOKENS.labels(request.model, "completion").inc(completion_tokens)
+    tracing.note(
+        {
+            "gen_ai.usage.input_tokens": prompt_tokens,
+            "gen_ai.usage.output_tokens": completion_tokens,
+        }
+    )
+    if use is not None and (prompt_tokens or completion_tokens):  # some servers do not count
+        use.used(prompt_tokens, completion_tokens)
+
+
+def _read_answer(body: Any, request: ChatRequest, latency_s: float) -> ChatAnswer:
+    prompt_tokens, completion_tokens = _usage(body)
     try:
         choice: dict[str, Any] = body["choices"][0]
         message: dict[str, Any] = choice["message"]
@@ -244,6 +300,7 @@ class RecordedChat:
         recorded = await self._recorded(key)
         if recorded is not None:
             ANSWERS_RECORDED_HITS.inc()
+            tracing.note({"sediment.recorded_answer": True})
             return recorded
         answer = await self._chat.complete(request)
         if answer.finish_reason != "stop":
@@ -295,8 +352,13 @@ def _tell(wanted: Sequence[_LookUp], found: Sequence[ChatAnswer | Exception | No
             future.set_result(result)
 
 
-def make_chat(settings: Settings, journal: AnswerJournal) -> ChatModel | None:
-    """Make the recorded model client; ``None`` without an endpoint: extraction is by rules."""
+def make_chat(
+    settings: Settings, journal: AnswerJournal, gate: CallGate | None = None
+) -> ChatModel | None:
+    """Make the recorded model client; ``None`` without an endpoint: extraction is by rules.
+
+    :arg gate: where calls wait for the limits; what is recorded needs none.
+    """
     if not settings.llm_base_url:
         return None
     chat = OpenAIChat(
@@ -304,105 +366,6 @@ def make_chat(settings: Settings, journal: AnswerJournal) -> ChatModel | None:
         base_url=settings.llm_base_url,
         api_key=settings.llm_api_key.get_secret_value(),
         timeout_s=settings.llm_timeout_s,
+        gate=gate,
     )
     return RecordedChat(chat, journal)
-
-
-# --- reading ---------------------------------------------------------------------------------
-
-_MAX_REPAIR_CHARS = 100_000  # about 25,000 tokens: longer than any answer we allow
-_THOUGHT = re.compile(r"^\s*<think>.*?</think>", re.DOTALL)
-_PROSE_BRACKETS = re.compile(r"\[[^\[\]{}\"]*\]")
-_ELISION = re.compile(r",\s*(?:\.\.\.|…)\s*[}\]]")
-_END = {"sediment.end.of.answer": 1}
-_ANSWER_ONLY = "answer again with one JSON value and nothing else"
-
-
-def parse_json_answer(text: str) -> object:
-    r"""Read the one JSON object or array in a model's answer, forgiving its form.
-
-    Forgiven: code fences, prose around it, thoughts in ``<think>``, comments, trailing commas,
-    single or missing quotes, unescaped quotes and line breaks in strings, lone surrogates.
-    Values are given as they stand: a number in quotes stays a string.
-
-    Not forgiven, because something would be lost or made up without anybody noticing: an
-    answer whose JSON does not end or leaves a part out as ``...``, several different objects,
-    a key without a value, a key twice, ``NaN``. These, and answers with no object or array in
-    them, raise :class:`~stores.errors.MalformedAnswer` with a message for the model.
-
-    >>> parse_json_answer('Sure!\n```json\n{"a": "say "hi" now",}\n```')
-    {'a': 'say "hi" now'}
-    """
-    text = _THOUGHT.sub("", well_formed(text)).strip().lstrip("\ufeff")
-    if not text:
-        message = f"the answer is empty; {_ANSWER_ONLY}"
-        raise MalformedAnswer(message)
-    try:
-        value = _find(text)
-        # One round trip: refuses NaN, and cleans surrogates that were written as escapes.
-        plain = well_formed(json.dumps(value, ensure_ascii=False, allow_nan=False))
-        return json.loads(plain)
-    except (ValueError, RecursionError):
-        message = f"the answer is not JSON, and could not be repaired; {_ANSWER_ONLY}"
-        raise MalformedAnswer(message) from None
-
-
-def _find(text: str) -> object:
-    decoder = json.JSONDecoder(strict=False, object_pairs_hook=_distinct)
-    values: list[object] = []
-    at = 0
-    while (start := _next_start(text, at)) is not None:
-        try:
-            value, at = decoder.raw_decode(text, start)
-        except json.JSONDecodeError:
-            brackets = _PROSE_BRACKETS.match(text, start)
-            if brackets is None:
-                values.append(_repair(text[start:]))
-                break
-            at = brackets.end()
-        else:
-            values.append(value)
-    if not values:
-        message = f"the answer holds no JSON object or array; {_ANSWER_ONLY}"
-        raise MalformedAnswer(message)
-    # "[1]" in prose is a citation, not the answer, when there is an object as well.
-    objects = [value for value in values if isinstance(value, dict)] or values
-    if any(value != objects[0] for value in objects):
-        message = f"the answer holds several JSON values; {_ANSWER_ONLY}"
-        raise MalformedAnswer(message)
-    return objects[0]
-
-
-def _next_start(text: str, at: int) -> int | None:
-    found = re.compile(r"[{\[]").search(text, at)
-    return None if found is None else found.start()
-
-
-def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        message = "a key stands twice"
-        raise ValueError(message)
-    return made
-
-
-def _repair(text: str) -> object:
-    if len(text) > _MAX_REPAIR_CHARS:
-        message = f"the answer is too long and not JSON; {_ANSWER_ONLY}"
-        raise MalformedAnswer(message)
-    if _ELISION.search(text):
-        message = f"the answer leaves a part out as `...`; {_ANSWER_ONLY}, complete"
-        raise MalformedAnswer(message)
-    # Is it whole? The repairer closes what is open without saying so. A value set behind the
-    # text tells: it comes out last on its own, and a closing mark before it changes nothing.
-    mark = "}" if text[0] == "{" else "]"
-    behind, closed = (
-        json_repair.repair_json(f"{text}\n{closing}\n{json.dumps(_END)}", return_objects=True)
-        for closing in ("", mark)
-    )
-    end = text.rfind(mark)
-    ended = isinstance(behind, list) and behind[-1:] == [_END] and behind == closed
-    if end < 0 or not ended or re.search(r"[{\[]", text[end:]):
-        message = f"the answer's JSON does not end, as if cut off; {_ANSWER_ONLY}, shorter"
-        raise MalformedAnswer(message)
-    return json_repair.repair_json(text[: end + 1], return_objects=True, strict=True)

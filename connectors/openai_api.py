@@ -12,9 +12,8 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
-
-import openai
 
 from stores.errors import (
     OversizedInput,
@@ -25,7 +24,10 @@ from stores.errors import (
     ServiceUnavailable,
 )
 
-__all__ = ["Endpoint", "retry_after_s", "well_formed"]
+if TYPE_CHECKING:
+    import openai  # its import takes 0.7 s, so only a process that has an endpoint does it
+
+__all__ = ["Endpoint", "error_text", "retry_after_s", "well_formed"]
 
 _CONNECT_TIMEOUT_S = 10.0
 _NO_KEY = "no-key"  # the client insists on one; servers that need none do not look
@@ -33,6 +35,13 @@ _TOO_LARGE = 413
 _REQUEST_TIMEOUT = 408
 _TOO_MANY = 429
 _SERVER_ERROR = 500
+_MAY_BE_OVER_CONTEXT = (400, 422, 500)
+_ERROR_CHARS = 4000
+_OVER_CONTEXT = re.compile(
+    r"context[ _](?:length|window|size)|prompt is too long|too many tokens",
+    re.IGNORECASE,
+)
+"""How servers that have no code for it say that a request is longer than the model takes."""
 _HINTS = {
     401: "check the API key",
     403: "check the API key and what it may use",
@@ -60,6 +69,8 @@ class Endpoint:
         timeout_s: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        import openai  # noqa: F401  # now, and not in the loop that makes the first call
+
         self._service = service
         self._base_url = base_url
         self._api_key = api_key
@@ -75,6 +86,8 @@ class Endpoint:
         Raises ``openai.APIStatusError`` for a status that is not 2xx, so that the caller can
         look at it before :meth:`explain` makes it ours; everything else as our own errors.
         """
+        import openai
+
         client = await self._client()
         try:
             call = client.post(path, cast_to=object, body=body)
@@ -87,6 +100,8 @@ class Endpoint:
 
     def explain(self, error: Exception) -> SedimentError:
         """Turn what the client raised into our error. Its text holds nothing that was sent."""
+        import openai
+
         if isinstance(error, (openai.APITimeoutError, asyncio.TimeoutError)):
             return RequestTimedOut(f"{self._service}: no answer within {self._timeout_s:g} s")
         if isinstance(error, openai.APIConnectionError):
@@ -104,14 +119,16 @@ class Endpoint:
             return RateLimited(text, retry_after=wait)
         if status == _REQUEST_TIMEOUT:
             return RequestTimedOut(text, retry_after=wait)
+        if status == _TOO_LARGE or code == "context_length_exceeded" or _over_context(error):
+            return OversizedInput(f"{text}: the request is longer than the model takes")
         if status >= _SERVER_ERROR:
             return ServiceUnavailable(self._service, f"HTTP {status}", retry_after=wait)
-        if status == _TOO_LARGE or code == "context_length_exceeded":
-            return OversizedInput(f"{text}: the request is longer than the model takes")
         hint = _HINTS.get(status)
         return RequestRefused(f"{text}: {hint}" if hint else text, status=status)
 
     async def _client(self) -> openai.AsyncOpenAI:
+        import openai
+
         loop = asyncio.get_running_loop()
         if loop in self._clients:
             return self._clients[loop][0]
@@ -175,9 +192,20 @@ def _epoch(date: str | None) -> float | None:
         return None
 
 
-def _plain_code(code: str | None) -> str:
-    # Some servers echo the request where an error code belongs.
-    return code if code and re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", code) else ""
+def error_text(error: openai.APIStatusError) -> str:
+    """Give what the server says about an error, to be searched, never shown: it may quote us."""
+    return str(error.body if error.body is not None else error.message)[:_ERROR_CHARS]
+
+
+def _over_context(error: openai.APIStatusError) -> bool:
+    # Not by 5xx in general: a proxy that is down may say anything.
+    told = error.status_code in _MAY_BE_OVER_CONTEXT and error_text(error)
+    return bool(told and _OVER_CONTEXT.search(told))
+
+
+def _plain_code(code: object) -> str:
+    # Some servers echo the request where an error code belongs, others repeat the status.
+    return code if isinstance(code, str) and re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", code) else ""
 
 
 def well_formed(text: str) -> str:

@@ -124,6 +124,27 @@ def test_a_server_without_schemas_is_asked_more_simply_and_remembered(
     assert formats(llm_server)[3:] == ["plain"]
 
 
+def test_a_server_that_breaks_over_the_format_is_asked_more_simply(llm_server: ScriptedLlm) -> None:
+    """As the server of llama-cpp-python does: 500, with its validation error as the message."""
+    told = "1 validation error: {'loc': ('body', 'response_format'), 'input': 'json_schema'}"
+
+    def knows_objects_only(request: Received) -> bool:
+        return bool(request.body.get("response_format", {}).get("type") == "json_schema")
+
+    llm_server.script = when(knows_objects_only, rig.refused(500, message=told))
+    chat = client(llm_server)
+    ask(chat, asking(schema=SCHEMA))
+    ask(chat, asking("again", schema=SCHEMA))
+    assert formats(llm_server) == ["json_schema", "json_object", "json_object"]
+
+
+def test_an_outage_is_not_taken_for_a_format_that_is_not_known(llm_server: ScriptedLlm) -> None:
+    llm_server.script = in_turn(rig.refused(500, message="the worker died"))
+    with pytest.raises(ServiceUnavailable):
+        ask(client(llm_server), asking(schema=SCHEMA))
+    assert formats(llm_server) == ["json_schema"]
+
+
 def test_a_server_with_json_mode_only_stays_in_json_mode(llm_server: ScriptedLlm) -> None:
     def only_objects(request: Received) -> bool:
         return bool(request.body.get("response_format", {}).get("type") == "json_schema")
@@ -199,9 +220,28 @@ def test_other_4xx_are_refusals_with_the_status(llm_server: ScriptedLlm, status:
     assert "invalid_api_key" in str(error)
 
 
-@pytest.mark.parametrize("step", [rig.refused(400, "context_length_exceeded"), rig.refused(413)])
+TOO_LONG = "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens."
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        rig.refused(400, "context_length_exceeded"),
+        rig.refused(413),
+        rig.refused(400, 400, message=TOO_LONG),  # vLLM repeats the status as its code
+        rig.refused(400, message="the request exceeds the available context size"),
+        rig.refused(500, message="prompt is too long: context window exceeded"),
+    ],
+)
 def test_a_prompt_over_the_models_limit_is_oversized(llm_server: ScriptedLlm, step: Step) -> None:
     assert isinstance(failing(llm_server, step), OversizedInput)
+
+
+def test_a_prompt_over_the_limit_is_not_asked_in_simpler_forms(llm_server: ScriptedLlm) -> None:
+    llm_server.script = in_turn(rig.refused(400, 400, message=TOO_LONG))
+    with pytest.raises(OversizedInput):
+        ask(client(llm_server), asking(schema=SCHEMA))
+    assert formats(llm_server) == ["json_schema"]
 
 
 @pytest.mark.parametrize(

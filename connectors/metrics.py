@@ -11,7 +11,13 @@ __all__ = [
     "EVENTS_DECODED",
     "GATE_FINDINGS",
     "LLM_CALLS",
+    "LLM_COST",
+    "LLM_HELD",
+    "LLM_LIMIT_WAIT",
+    "LLM_SPENT_TODAY",
     "LLM_TOKENS",
+    "LOG_AWAY_SECONDS",
+    "LOG_LAG",
     "LOG_OFFSET_RESETS",
     "OUTCOMES",
     "PERSONA_RUNS",
@@ -60,6 +66,27 @@ DEAD_LETTERS = Counter("sediment_dead_letters", "Dead letters written", ["stage"
 OUTCOMES = Counter("sediment_outcomes", "Outcomes written", ["stage", "result"])
 LLM_CALLS = Counter("sediment_llm_calls", "Chat calls that were sent", ["model", "result"])
 LLM_TOKENS = Counter("sediment_llm_tokens", "Tokens of chat calls", ["model", "kind"])
+LLM_COST = Counter(
+    "sediment_llm_cost_dollars",
+    "Dollars for chat calls by SEDIMENT_LLM_PRICES; a model without a price costs nothing",
+    ["model"],
+)
+LLM_LIMIT_WAIT = Histogram(
+    "sediment_llm_limit_wait_seconds",
+    "Time that a chat call waited for the limits that all workers share",
+    buckets=(0.001, 0.01, 0.1, 0.5, 1, 2, 5, 10, 30),
+)
+LLM_HELD = Gauge(
+    "sediment_llm_held",
+    "1 while no chat call may begin: budget (the day's is used up), paused (the endpoint asked for "
+    "it), redis (calls cannot be counted)",
+    ["reason"],
+)
+LLM_SPENT_TODAY = Gauge(
+    "sediment_llm_spent_today",
+    "Spent since midnight UTC by all workers, in tokens and dollars",
+    ["unit"],
+)
 ANSWERS_RECORDED_HITS = Counter(
     "sediment_answers_recorded_hits", "Chat calls answered from the journal"
 )
@@ -70,7 +97,8 @@ SCENES_SEGMENTED = Counter(
 )
 SCENE_RUNS = Counter(
     "sediment_scene_runs",
-    "Scene runs by how they ended: applied, repeated, refused, moved, no_recorded_answer",
+    "Scene runs by how they ended: applied, repeated, refused, moved, edited, edit_refused, "
+    "no_recorded_answer",
     ["result"],
 )
 SCENE_STEPS = Histogram(
@@ -83,7 +111,7 @@ SCENE_TOKENS = Histogram(
 )
 PERSONA_RUNS = Counter(
     "sediment_persona_runs",
-    "Persona jobs by how they ended: a trigger, not_due, removed, repeated, refused, "
+    "Persona jobs by how they ended: a trigger, edit, not_due, removed, repeated, refused, "
     "no_recorded_answer",
     ["result"],
 )
@@ -92,13 +120,24 @@ STORE_SECONDS = Histogram(
 )  # fmt: skip
 RECALLABLE_SECONDS = Histogram(
     "sediment_recallable_seconds",
-    "From the log's time of an event to when it can be recalled",
+    "From the log's time of an event to when it can be recalled, as events or atoms; from its own "
+    "time for scenes and persona",
     ["layer"],
-    buckets=(0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 900),
+    buckets=(0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 14_400),
 )
 RECALL_SECONDS = Histogram("sediment_recall_seconds", "Time of one recall", ["step"])
 RECALL_DEGRADED = Counter(
     "sediment_recall_degraded", "Recalls answered without one of their parts", ["reason"]
+)
+LOG_LAG = Gauge(
+    "sediment_log_lag",
+    "Records of a partition that the flow of this process has not read yet",
+    ["flow", "topic", "partition"],
+)
+LOG_AWAY_SECONDS = Gauge(
+    "sediment_log_away_seconds",
+    "How long Kafka has not answered a flow that is reading or writing; 0 when it does",
+    ["doing"],
 )
 LOG_OFFSET_RESETS = Counter(
     "sediment_log_offset_resets",

@@ -17,6 +17,7 @@ from connectors.query.routes import health
 from connectors.settings import Settings, load_settings
 from flows.cli.main import app
 from flows.topology import FLOWS
+from stores.errors import SettingsError
 from tests.deploy.manifests import (
     K8S,
     OVERLAYS,
@@ -149,6 +150,9 @@ def test_settings_of_every_container_are_valid(
             for name, value in env_of(overlay, one).items():
                 env.setenv(name, IN_SECRETS[name] if value is None else value)
             settings = load_settings(data_dir=tmp_path)
+            with pytest.raises(SettingsError, match="SEDIMENT_BROKERS: not set"):
+                load_settings(data_dir=tmp_path, brokers="")  # as without its Secret
+        assert settings.log_format == "json", where
         assert not settings.embedded and settings.milvus_uri and settings.redis_url, where
         ports = {port["containerPort"] for port in one.get("ports", [])}
         if one["args"][0] == "run":
@@ -209,7 +213,7 @@ def test_ports_are_those_of_a_container(overlay: str) -> None:
 @each_overlay
 def test_probes_ask_for_routes_that_exist(overlay: str) -> None:
     routes = {getattr(route, "path", "") for route in health.router.routes}
-    asked = set()
+    asked: dict[str, set[str]] = {}
     for where, one in containers(overlay):
         names = {port["name"] for port in one.get("ports", [])}
         for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
@@ -217,12 +221,11 @@ def test_probes_ask_for_routes_that_exist(overlay: str) -> None:
             for way in ("httpGet", "tcpSocket"):
                 if way in probe:
                     assert probe[way]["port"] in names, where
-            if "httpGet" in probe and where.startswith("Deployment/sediment-query"):
-                asked.add(probe["httpGet"]["path"])
-            elif "httpGet" in probe and "sediment" in where:
-                assert probe["httpGet"]["path"] == METRICS, where
-    assert asked == {"/healthz", "/readyz"}
-    assert asked <= routes and METRICS in routes
+            if "httpGet" in probe and "sediment" in where:
+                asked.setdefault(where, set()).add(probe["httpGet"]["path"])
+    assert len(asked) == 6  # four flows, query, MCP
+    assert all(paths == {"/healthz", "/readyz"} for paths in asked.values())
+    assert {"/healthz", "/readyz", METRICS} <= routes
 
 
 @each_overlay

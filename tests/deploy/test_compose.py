@@ -102,5 +102,6 @@ def test_prometheus_asks_the_ports_that_are_served() -> None:
         if one.get("command", [""])[0] == "run":
             port = one["environment"]["SEDIMENT_METRICS_PORT"]
             served[f"sediment-{name}"] = f"{name}:{port}"
-    served["sediment-query"] = f"query:{MINE['query']['environment']['SEDIMENT_PORT']}"
+    for name in ("query", "mcp"):
+        served[f"sediment-{name}"] = f"{name}:{MINE[name]['environment']['SEDIMENT_PORT']}"
     assert asked == served

@@ -142,6 +142,34 @@ class SqliteAnswers:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return count
 
+    def hashes_of(self, owner: str) -> list[str]:
+        """Give the hashes of the answers that are one generation's own, sorted.
+
+        See :class:`stores.generation_answers.GenerationAnswers`.
+        """
+        with self._statement() as connection:
+            rows = connection.execute(
+                "SELECT request_hash FROM answers WHERE request_hash >= ? AND request_hash < ? "
+                "ORDER BY request_hash",
+                _below(owner),
+            )
+            return [one for (one,) in rows]
+
+    def drop(self, owner: str) -> int:
+        """Delete one generation's own answers, and say how many. Idempotent."""
+        with self._statement() as connection:
+            with _transaction(connection):
+                count = connection.execute(
+                    "DELETE FROM answers WHERE request_hash >= ? AND request_hash < ?",
+                    _below(owner),
+                ).rowcount
+                connection.execute(
+                    "DELETE FROM about WHERE request_hash >= ? AND request_hash < ?", _below(owner)
+                )
+            if count:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return count
+
     def close(self) -> None:
         """Close the file; every later call raises ``ServiceUnavailable``."""
         with self._lock:
@@ -157,6 +185,11 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
+
+
+def _below(owner: str) -> tuple[str, str]:
+    """Give the first name that could be ``<owner>:...``, and the first that could be no more."""
+    return f"{owner}:", f"{owner};"  # ; comes after :
 
 
 def _places(values: Sequence[str]) -> str:
@@ -230,6 +263,26 @@ class RedisAnswers:
                 with redis_errors():
                     deleted = self._client.delete(*names[start : start + _KEYS_AT_ONCE])
                 count += deleted if counted else 0
+        return count
+
+    def hashes_of(self, owner: str) -> list[str]:
+        """Give the hashes of the answers that are one generation's own, sorted."""
+        with redis_errors():
+            keys = set(
+                self._client.scan_iter(match=f"{self._prefix}:{owner}:*", count=_KEYS_AT_ONCE)
+            )
+        return sorted(cast(bytes, key).decode().removeprefix(f"{self._prefix}:") for key in keys)
+
+    def drop(self, owner: str) -> int:
+        """Delete one generation's own answers, and say how many. Idempotent.
+
+        Their hashes stay in the sets that tell what an answer is about: they name nothing then.
+        """
+        names = [f"{self._prefix}:{one}" for one in self.hashes_of(owner)]
+        count = 0
+        for start in range(0, len(names), _KEYS_AT_ONCE):
+            with redis_errors():
+                count += self._client.delete(*names[start : start + _KEYS_AT_ONCE])
         return count
 
     def _about(self, key: str) -> str:

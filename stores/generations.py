@@ -69,7 +69,7 @@ def check_generation_name(name: str) -> str:
 class Generation(Contract):
     """What a generation was made of, and how far it is.
 
-    Everything down to ``windows`` decides what comes out: a replay that goes on with the
+    Everything down to ``settings`` decides what comes out: a replay that goes on with the
     generation must be asked for with the same.
     """
 
@@ -83,6 +83,11 @@ class Generation(Contract):
     answers: AnswerMode = "missing"
     extractor: str = Field(default="", description="Version of what extracts.")
     windows: str = Field(default="", description="When windows close, in words.")
+    settings: dict[str, str] = Field(
+        default_factory=dict,
+        description="Every other setting that decides what comes out, by name; empty in a "
+        "generation of an older version.",
+    )
     pipeline: str = Field(default="", description="Version of the pipeline that began it.")
     created_from: str = Field(default=MAIN, description="Generation that was current then.")
     state: Literal["building", "ready", "dropped"] = "building"
@@ -95,6 +100,11 @@ class Generation(Contract):
             was, now = getattr(self, field), getattr(asked, field)
             if was != now:
                 lines.append(f"{word} was {_said(was)}, now {_said(now)}")
+        if self.settings and asked.settings:
+            for name in sorted({*self.settings, *asked.settings}):
+                was, now = self.settings.get(name, ""), asked.settings.get(name, "")
+                if was != now:
+                    lines.append(f"{name} was {_said(was)}, now {_said(now)}")
         return tuple(lines)
 
     def whole(self) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,14 +25,12 @@ from flows.cli.common import (
     progress_bar,
     scope_label,
     scope_of,
-    settings_from,
 )
-from stores.errors import UserError
+from flows.cli.generation_changes import drop, opened, promote, read_standing
 from stores.generations import MAIN, Generation, Generations
 
 if TYPE_CHECKING:
-    from flows.generations import GenerationLog
-    from flows.parts import Log
+    from flows.opening import Log
     from flows.replay.diff import Difference
     from flows.replay.promotion import Standing
     from stores.records import Atom
@@ -45,9 +41,7 @@ generations = typer.Typer(
     no_args_is_help=True, help="Memories side by side, made by replay; which one recall reads."
 )
 
-_POLL_S = 0.5
 _SHOWN = 40  # lines of a diff; --json gives all
-_FOLDERS = ("recovery", "scenes")  # of `main`, whose folder holds everything else as well
 
 
 @generations.command("list")
@@ -56,9 +50,9 @@ def list_(data_dir: DataDir = None, brokers: Brokers = None, json: Json = False)
 
     Example: sediment generations list --json
     """
-    settings, log, register = _opened(data_dir, brokers)
+    settings, log, register = opened(data_dir, brokers)
     known = register.read()
-    found = [(one, _standing(log, settings, one)) for one in known.standing()]
+    found = [(one, read_standing(log, settings, one)) for one in known.standing()]
     if json:
         print_json([_as_json(known, one, standing) for one, standing in found])
         return
@@ -100,10 +94,10 @@ def diff(
 
     Example: sediment generations diff main v2 --tenant demo --agent companion --user ana
     """
-    from flows.parts import in_generation
+    from flows.opening import in_generation
     from flows.replay.diff import compare
 
-    settings, log, register = _opened(data_dir, brokers)
+    settings, log, register = opened(data_dir, brokers)
     known = register.read()
     given = any((tenant, agent, user, team))
     scope = scope_of(settings, tenant, agent, user, team) if given else None
@@ -118,197 +112,7 @@ def diff(
         _show(found, before, after)
 
 
-@generations.command("promote")
-def promote(
-    name: Annotated[str, typer.Argument(metavar="GENERATION", help="The one to read.")] = "",
-    undo: Annotated[bool, typer.Option("--undo", help="Go back to the one before.")] = False,
-    timeout: Annotated[
-        float, typer.Option(min=0, help="Seconds to wait until it has read what there is.")
-    ] = 60.0,
-    allow_dead_letters: Annotated[
-        bool, typer.Option("--allow-dead-letters", help="Also with more than the current one.")
-    ] = False,
-    allow_partial: Annotated[
-        bool, typer.Option("--allow-partial", help="Also when it holds a part of history only.")
-    ] = False,
-    data_dir: DataDir = None,
-    brokers: Brokers = None,
-    json: Json = False,
-) -> None:
-    """Make recall read another generation: in one step, and it can be undone.
-
-    Refused while the generation lags behind the events topic as it is now, when its replay
-    stopped or is not at its end, when it gave up more than the current one. Running services
-    follow within about a second and fail no request.
-
-    Example: sediment generations promote v2
-    """
-    if bool(name) == undo:
-        message = "name a GENERATION, or --undo"
-        raise UserError(message)
-    settings, log, register = _opened(data_dir, brokers)
-    known = register.read()
-    before = known.current
-    if undo:
-        pointer = known.pointer.back()
-        name = known.get(pointer.current).name
-        lag = _wait_until_read(settings, log, known.get(name), 0)
-        if lag != 0:
-            err.print(f"{name} is {_lag(lag)}: start its flow", style="yellow")
-    else:
-        generation = known.get(name)
-        pointer = known.pointer.to(name)
-        if name != before:
-            _check(
-                settings,
-                log,
-                known,
-                generation,
-                timeout=timeout,
-                allow_dead_letters=allow_dead_letters,
-                allow_partial=allow_partial,
-            )
-    if name != before:
-        register.point(pointer)
-    if json:
-        print_json({"current": name, "before": before, "previous": list(pointer.previous)})
-        return
-    if name == before:
-        out.print(f"recall reads {name} already")
-        return
-    back = f"`sediment generations promote {'--undo' if not undo else before}` goes back"
-    out.print(f"recall reads {name} now, before it was {before}; {back}", soft_wrap=True)
-    err.print(f"new events reach {name} from a flow of its own: `sediment run` started anew")
-
-
-@generations.command("drop")
-def drop(
-    name: Annotated[str, typer.Argument(metavar="GENERATION", help="The one to delete.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Yes, delete it.")] = False,
-    data_dir: DataDir = None,
-    brokers: Brokers = None,
-) -> None:
-    """Delete a generation for good: collections, topics, snapshots. Events stay.
-
-    Its name is not used again. Stop its flows first; killed on the way, run it again.
-
-    Example: sediment generations drop v1 --yes
-    """
-    from connectors.embeddings import make_embedder
-    from flows.parts import delete_topics_of, drop_store, in_generation
-    from flows.replay.lock import only_one
-
-    settings, _, register = _opened(data_dir, brokers)
-    known = register.read()
-    if name not in known.manifests:
-        known.get(name)  # raises
-    if name == known.current:
-        message = f"recall reads {name}; promote another generation before dropping it"
-        raise UserError(message)
-    own = in_generation(settings, name)
-    if not yes:
-        message = (
-            f"this deletes the topics {own.generation_prefix}.* and the collections "
-            f"{own.generation_collections}_* of generation {name}; add --yes when that is meant"
-        )
-        raise UserError(message)
-    folder = settings.data_dir / "generations" / name
-    with only_one(folder, name):
-        # Dropped for everybody before anything is gone.
-        register.write(known.manifests[name].model_copy(update={"state": "dropped"}))
-        if name in known.pointer.previous:
-            register.point(known.pointer.without(name))
-        drop_store(own, make_embedder(own))
-        delete_topics_of(own)
-        for gone in _FOLDERS if name == MAIN else ():
-            shutil.rmtree(settings.data_dir / gone, ignore_errors=True)
-        shutil.rmtree(folder)
-    out.print(f"generation {name} is gone")
-
-
 # --- how a generation stands -----------------------------------------------------------------
-
-
-def _opened(data_dir: object, brokers: str | None) -> tuple[Settings, Log, GenerationLog]:
-    from flows.parts import generation_log, open_log
-
-    settings = settings_from(data_dir=data_dir, brokers=brokers)
-    log = open_log(settings)
-    return settings, log, generation_log(settings, log)
-
-
-def _standing(log: Log, settings: Settings, generation: Generation) -> Standing:
-    from flows.parts import in_generation
-    from flows.replay.promotion import standing_of
-
-    own = in_generation(settings, generation.name)
-    with progress_bar() as bar:
-        ends = [log.reader.end_offsets(own.topic(name)) for name in ("l1.atoms", "outcomes")]
-        task = bar.add_task(generation.name, total=sum(sum(one.values()) for one in ends))
-        return standing_of(log.reader, own, generation, lambda read: bar.advance(task, read))
-
-
-def _check(
-    settings: Settings,
-    log: Log,
-    known: Generations,
-    generation: Generation,
-    *,
-    timeout: float,
-    allow_dead_letters: bool,
-    allow_partial: bool,
-) -> None:
-    """Raise ``UserError`` with every reason why this generation should not be read."""
-    from flows.replay.promotion import reasons_against
-
-    lag: int | None = 0
-    if not generation.problem and generation.state == "ready":
-        lag = _wait_until_read(settings, log, generation, timeout)
-    reasons = reasons_against(
-        generation,
-        _standing(log, settings, generation),
-        _standing(log, settings, known.manifests[known.current]),
-        allow_dead_letters=allow_dead_letters,
-        allow_partial=allow_partial,
-    )
-    if lag != 0:
-        reasons.insert(
-            0,
-            f"it is {_lag(lag)}; let it catch up: run its `sediment replay` command again, with "
-            "--follow under live traffic",
-        )
-    if reasons:
-        message = f"{generation.name} is not promoted: " + "; ".join(reasons)
-        raise UserError(message)
-
-
-def _wait_until_read(
-    settings: Settings, log: Log, generation: Generation, timeout: float
-) -> int | None:
-    from flows.parts import in_generation
-    from flows.replay.promotion import wait_until_read
-
-    deadline = time.monotonic() + timeout
-    told: int | None = -1
-
-    def again(lag: int | None) -> bool:
-        nonlocal told
-        if time.monotonic() >= deadline:
-            return False
-        if lag != told:
-            err.print(f"waiting: {generation.name} is {_lag(lag)}")
-            told = lag
-        time.sleep(_POLL_S)
-        return True
-
-    own = in_generation(settings, generation.name)
-    return wait_until_read(log.reader, own, generation, again)
-
-
-def _lag(lag: int | None) -> str:
-    if lag is None:
-        return "behind: no flow has noted how far it has read for it"
-    return f"{lag} records behind the events topic"
 
 
 def _made_of(one: Generation) -> str:
@@ -333,6 +137,7 @@ def _as_json(known: Generations, one: Generation, standing: Standing) -> dict[st
         "answers": one.answers,
         "extractor": one.extractor,
         "windows": one.windows,
+        "settings": one.settings,
         "pipeline": one.pipeline,
         "created_from": one.created_from,
     }
@@ -414,3 +219,7 @@ def _cells(mark: str, atom: Atom, fields: str) -> tuple[Text | str, ...]:
         Text(atom.text),
         fields,
     )
+
+
+generations.command("promote")(promote)
+generations.command("drop")(drop)

@@ -21,7 +21,7 @@ from flows.cli.common import (
     progress_bar,
 )
 from flows.runner import SystemClock
-from flows.upkeep.history import History, Unreadable
+from flows.upkeep.history import History, Tally, Unreadable
 from flows.upkeep.profiles import ProfileHistory
 from flows.upkeep.rebuild import LayerResult, Rebuilder, Rebuilt
 from stores.errors import UserError
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "bring_in",
     "open_history",
+    "profile_history",
     "rebuild",
     "rebuilt_json",
     "show_problems",
@@ -67,7 +68,7 @@ def rebuild(
     Example: sediment rebuild --collection-prefix sediment_v2
     """
     from connectors.embeddings import make_embedder
-    from flows.parts import open_store
+    from flows.opening import open_store
 
     settings = memory_settings_from(
         data_dir=data_dir, brokers=brokers, collection_prefix=collection_prefix
@@ -110,8 +111,6 @@ def bring_in(
     wanted: Callable[[str], bool] = lambda _: True,
 ) -> None:
     """Bring the rows of the scopes that are ``wanted`` into the store, with progress bars."""
-    from flows.parts import open_log
-
     with progress_bar() as bar:
         show = _Bars(bar, done, layers)
         history = open_history(settings, show.update)
@@ -124,8 +123,9 @@ def bring_in(
             if "events" in layers:
                 await rebuilder.events(history, done, wanted)
             if "profiles" in layers:
-                profiles = ProfileHistory(open_log(settings).reader, settings.topic("profiles"))
-                await rebuilder.profiles(profiles, done, wanted)
+                profiles = profile_history(settings)
+                gone = history.gone_atoms(history.final_atoms(Tally()))
+                await rebuilder.profiles(profiles, done, wanted, gone)
 
         asyncio.run(all_layers())
         show.update()
@@ -133,7 +133,7 @@ def bring_in(
 
 def open_history(settings: Settings, show: Callable[[], None] = lambda: None) -> History:
     """Open the topics as they stand now, without what was forgotten."""
-    from flows.parts import open_log, open_tombstones
+    from flows.opening import open_log, open_tombstones
 
     log = open_log(settings)
     return History(
@@ -144,6 +144,13 @@ def open_history(settings: Settings, show: Callable[[], None] = lambda: None) ->
         kept_out=open_tombstones(settings, log).known,
         show=show,
     )
+
+
+def profile_history(settings: Settings) -> ProfileHistory:
+    """Open the topic of scenes and personas as it stands now."""
+    from flows.opening import open_log
+
+    return ProfileHistory(open_log(settings).reader, settings.topic("profiles"))
 
 
 class _Bars:

@@ -6,13 +6,14 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
+from rich.table import Table
 
 from connectors.settings import Settings
 from flows.cli.common import (
@@ -25,15 +26,16 @@ from flows.cli.common import (
     settings_from,
 )
 from flows.cli.run import extractor_line
+from flows.progress import Progress
 from flows.replay.answers import AnswerTally
 from flows.runner import FlowRun, StopSignal, stop_on_signals
-from flows.topology import Progress, build_flow
 from stores.errors import FlowHalted, NoRecordedAnswer, UserError
 
 if TYPE_CHECKING:
     from flows.replay.dry_run import Estimate
     from flows.replay.job import Job
     from flows.replay.plan import ReplayPlan
+    from flows.replay.stage_calls import StageCalls
     from stores.milvus import MilvusStore
     from stores.protocols import Embedder
 
@@ -70,7 +72,8 @@ def replay(
         bool, typer.Option("--follow", help="Go on with live traffic after the history.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only count what would be read and asked.")
+        bool,
+        typer.Option("--dry-run", help="Only count what would be read, kept out and asked."),
     ] = False,
     data_dir: DataDir = None,
     brokers: Brokers = None,
@@ -85,6 +88,7 @@ def replay(
     Example: sediment replay --into v2 --answers fresh --dry-run
     """
     from flows.replay.job import Job, asked_for
+    from flows.replay.made_of import with_settings
 
     base = settings_from(data_dir=data_dir, brokers=brokers)
     asked = asked_for(
@@ -96,7 +100,7 @@ def replay(
     if follow and asked.answers == "recorded":
         message = "--follow: live traffic has no recorded answers; use --answers missing"
         raise UserError(message)
-    job = Job.of(base, asked)
+    job = Job.of(base, with_settings(asked, base))
     if dry_run:
         _estimate(job, json=json)
     else:
@@ -109,20 +113,23 @@ def replay(
 def _estimate(job: Job, *, json: bool) -> None:
     from connectors.llm import RecordedChat
     from connectors.tokens import count_tokens
-    from flows.parts import generation_journal, window_policy
+    from flows.extract.work import ExtractWork
+    from flows.parts import gate_of, generation_journal, open_tombstones, window_policy
     from flows.replay.answers import CountedChat, PretendedChat
     from flows.replay.dry_run import Estimate, estimate
     from flows.replay.job import extractor_with
 
-    settings, so_far, tally = job.settings, Estimate(), AnswerTally()
+    settings, so_far = job.settings, Estimate()
+    extracting, splitting = AnswerTally(), AnswerTally()
     with ExitStack() as stack:
-        extractor = extractor_with(settings)
+        extractor, gate = extractor_with(settings), gate_of(settings, None)
         if settings.llm_base_url:
             own = job.asked.answers == "fresh"
             journal = stack.enter_context(generation_journal(settings, own=own))
-            pretended = PretendedChat(settings.llm_model, count_tokens)
-            chat = CountedChat(RecordedChat(pretended, journal), tally)
-            extractor = extractor_with(settings, chat)
+            pretended = RecordedChat(PretendedChat(settings.llm_model, count_tokens), journal)
+            extractor = extractor_with(settings, CountedChat(pretended, extracting))
+            gate = gate_of(settings, CountedChat(pretended, splitting))
+        kept_out = open_tombstones(settings).known
         bars = stack.enter_context(_bars())
         task = bars.add_task("events read", total=job.span.records, said="")
         asyncio.run(
@@ -133,15 +140,42 @@ def _estimate(job: Job, *, json: bool) -> None:
                 wanted=job.wanted,
                 scope_fields=settings.scope_fields,
                 policy=window_policy(settings),
-                extractor=extractor,
+                work=ExtractWork(extractor, gate, kept_out),
                 so_far=so_far,
+                kept_out=kept_out,
                 show=lambda: bars.update(task, completed=so_far.read),
             )
         )
-    _print_estimate(job, so_far, tally, json=json)
+    _print_estimate(job, so_far, extracting, _calls(settings, so_far, extracting, splitting), json)
 
 
-def _print_estimate(job: Job, found: Estimate, tally: AnswerTally, *, json: bool) -> None:
+def _calls(
+    settings: Settings, found: Estimate, extracting: AnswerTally, splitting: AnswerTally
+) -> list[StageCalls]:
+    """Give what every stage would ask; nothing where there is no model."""
+    from flows.layer_parts import scene_pace
+    from flows.replay.stage_calls import Models, stage_calls
+
+    if not settings.llm_base_url:
+        return []
+    return stage_calls(
+        found,
+        unrecorded=extracting.asked,
+        splits_recorded=splitting.saved,
+        splits_asked=splitting.asked,
+        models=Models(
+            writes=settings.scene_writer == "model",
+            pace=scene_pace(settings),
+            steps=settings.scene_steps,
+            atoms=settings.scene_atoms,
+            every=settings.persona_atoms,
+        ),
+    )
+
+
+def _print_estimate(
+    job: Job, found: Estimate, tally: AnswerTally, calls: list[StageCalls], json: bool
+) -> None:
     from flows.replay.dry_run import tokens_to_ask
 
     tokens = tokens_to_ask(tally)
@@ -152,7 +186,10 @@ def _print_estimate(job: Job, found: Estimate, tally: AnswerTally, *, json: bool
                 "extractor": job.asked.extractor,
                 "events": found.events,
                 "refused": found.refused,
+                "events_forgotten": found.forgotten,
                 "windows": found.windows,
+                "windows_kept_out": found.windows_kept_out,
+                "windows_changed": found.windows_changed,
                 "windows_to_extract": found.asks,
                 "answers": {
                     "mode": job.asked.answers,
@@ -161,6 +198,7 @@ def _print_estimate(job: Job, found: Estimate, tally: AnswerTally, *, json: bool
                     "not_recorded": tally.asked,
                     "not_recorded_tokens": tokens,
                 },
+                "calls": [{**asdict(one), "estimated": one.estimated} for one in calls],
             }
         )
         return
@@ -168,6 +206,11 @@ def _print_estimate(job: Job, found: Estimate, tally: AnswerTally, *, json: bool
         f"{found.events} events ({found.refused} records are none), {found.windows} windows, "
         f"{found.asks} of them with something to extract from"
     )
+    if found.forgotten:
+        out.print(
+            f"kept out: {found.forgotten} events that were forgotten; {found.windows_kept_out} "
+            f"windows with nothing left, {found.windows_changed} that lost a part"
+        )
     if not job.settings.llm_base_url:
         out.print("extraction is rule-based: no model would be asked")
         return
@@ -177,6 +220,18 @@ def _print_estimate(job: Job, found: Estimate, tally: AnswerTally, *, json: bool
         f"answers: {tally.saved} recorded ({tally.saved_tokens} tokens saved), {tally.asked} not: "
         f"{what} (about {tokens} tokens)"
     )
+    table = Table(title="Calls of the model, by stage", title_justify="left")
+    for column in ("stage", "calls", "between", "recorded", "how it was found"):
+        table.add_column(column, justify="left" if " " in column else "right", overflow="fold")
+    for one in calls:
+        table.add_row(
+            one.stage,
+            f"about {one.calls}" if one.estimated else str(one.calls),
+            f"{one.least} and {one.most}" if one.estimated else "",
+            "?" if one.recorded is None else str(one.recorded),
+            one.basis,
+        )
+    out.print(table)
 
 
 # --- running ---------------------------------------------------------------------------------
@@ -198,11 +253,17 @@ class _Run:
 
 def _fill(job: Job, *, follow: bool, workers: int, rate: float, json: bool) -> None:
     from connectors.embeddings import make_embedder
-    from flows.parts import prepare_topics
+    from flows.opening import prepare_topics
     from flows.replay.lock import only_one
 
     run = _Run(StopSignal(), Progress(), AnswerTally(), time.monotonic())
     generation = job.manifest()  # first: what is refused leaves nothing behind
+    if not generation.settings:
+        err.print(
+            f"{generation.name} was begun by a version that did not note its settings: nobody can "
+            "tell whether they are the same now",
+            style="yellow",
+        )
     embedder = make_embedder(job.settings)
     with (
         stop_on_signals(run.stop),
@@ -232,7 +293,7 @@ def _fill(job: Job, *, follow: bool, workers: int, rate: float, json: bool) -> N
 
 @contextmanager
 def _own_store(settings: Settings, embedder: Embedder) -> Iterator[MilvusStore]:
-    from flows.parts import open_store
+    from flows.opening import open_store
 
     with ExitStack() as stack:
         try:
@@ -275,6 +336,7 @@ def _phase(
 ) -> None:
     """Run the flow over the history, or over what comes after it."""
     from flows.parts import flow_parts, recovery_folder
+    from flows.topology import build_flow
 
     total = None if plan.follow else job.span.records
     task = bars.add_task("live" if plan.follow else "history", total=total, said="")

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from connectors.log import EndAt, LogReader, Place, StartAt
 from connectors.settings import Settings
 from flows.parts import consumer_group
+from flows.progress import EVENT_FLOWS
 from flows.replay.plan import Span, place_of, span_of
-from flows.topology import EVENT_FLOWS
 from stores.generations import Generation
 from stores.records import LogRecord, Outcome
 
@@ -22,6 +22,7 @@ __all__ = [
     "behind",
     "given_up",
     "reasons_against",
+    "span_asked",
     "standing_of",
     "wait_until_read",
 ]
@@ -73,11 +74,12 @@ def standing_of(
     return Standing(
         atoms=atoms_in(all_of("l1.atoms")),
         given_up=given_up(all_of("outcomes")),
-        lag=behind(_committed(reader, settings), _span(reader, settings, generation)),
+        lag=behind(_committed(reader, settings), span_asked(reader, settings, generation)),
     )
 
 
-def _span(reader: LogReader, settings: Settings, generation: Generation) -> Span:
+def span_asked(reader: LogReader, settings: Settings, generation: Generation) -> Span:
+    """Give the part of the events topic that a generation is about, up to its end as it is now."""
     start = place_of("--from", generation.start)
     return span_of(reader, settings.topic("l0.events"), start, Place("end"))
 
@@ -171,7 +173,7 @@ def wait_until_read(
     :arg again: waits a little and says whether to look again; told the lag, ``None`` when the
         generation's flows have noted nothing yet.
     """
-    span = _span(reader, settings, generation)
+    span = span_asked(reader, settings, generation)
     while True:
         lag = behind(_committed(reader, settings), span)
         if lag == 0 or not again(lag):

@@ -6,6 +6,9 @@ acme+helper+ana/events.jsonl   the scope's events in log order, each as its prod
 acme+helper+ana/atoms.jsonl    its atoms as they stand in the end, by time, then id
 acme+helper+ana/memory.md      the same atoms for people; not read by an import
 acme+helper+ana/tombstones.jsonl   ids and hashes of what was forgotten or rejected, if anything was
+acme+helper+ana/profiles.jsonl     scenes and persona as they stand in the end, if there are any
+acme+helper+ana/scenes/Work.md     each of them as its file; not read by an import
+acme+helper+ana/persona.md
 ```
 
 Nothing in it depends on when or where something ran: no offsets, no log timestamps, no host,
@@ -22,9 +25,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from flows.scenes.profiles import file_of
 from stores.errors import UserError
 from stores.ids import content_id, scope_parts
-from stores.records import ATOM_TYPES, MAX_EVENT_BYTES, Atom, Tombstone
+from stores.records import ATOM_TYPES, MAX_EVENT_BYTES, Atom, Profile, Tombstone
+from stores.scenes import normal_name, render
 from stores.tombstones import split
 
 __all__ = [
@@ -34,6 +39,9 @@ __all__ = [
     "FORMAT_VERSION",
     "MANIFEST",
     "PAGE",
+    "PERSONA",
+    "PROFILES",
+    "SCENES",
     "TOMBSTONES",
     "Manifest",
     "ScopeEntry",
@@ -41,16 +49,20 @@ __all__ = [
     "canonical",
     "folder_name",
     "memory_page",
+    "profile_line",
+    "profile_page",
     "read_manifest",
     "sorted_atoms",
     "tombstone_lines",
 ]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_READ_VERSIONS = (1, 2)  # the first had no scenes and no persona
 MANIFEST = "manifest.json"
 EVENTS, ATOMS, PAGE = "events.jsonl", "atoms.jsonl", "memory.md"
 FILES = (ATOMS, EVENTS, PAGE)
 TOMBSTONES = "tombstones.jsonl"
+PROFILES, PERSONA, SCENES = "profiles.jsonl", "persona.md", "scenes"
 
 _LONGEST_NAME = 200  # bytes; file systems take 255
 _SAFE_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_")
@@ -108,6 +120,17 @@ def atom_line(atom: Atom) -> bytes:
     return atom.model_dump_json(exclude_none=True).encode()
 
 
+def profile_line(profile: Profile) -> bytes:
+    """Write a scene or persona as the topic holds it."""
+    return profile.model_dump_json(exclude_none=True).encode()
+
+
+def profile_page(profile: Profile) -> tuple[str, bytes]:
+    """Name a scene's or persona's Markdown file within its scope's folder, and give its bytes."""
+    name = PERSONA if profile.kind == "persona" else f"{SCENES}/{normal_name(profile.path)}"
+    return name, render(file_of(profile)).encode()
+
+
 def sorted_atoms(atoms: Iterable[Atom]) -> list[Atom]:
     """Put atoms in the order of an export."""
     return sorted(atoms, key=lambda atom: (atom.occurred_at, atom.atom_id))
@@ -157,17 +180,31 @@ class ScopeEntry(_Strict):
     folder: str
     events: int
     atoms: int
+    profiles: int = 0
     files: dict[str, str]
+
+    def as_written(self) -> bool:
+        """Say whether folder and files have the names that an export gives them."""
+        further = {*self.files} - {*FILES, TOMBSTONES, PROFILES, PERSONA}
+        return (
+            self.folder == folder_name(self.scope)
+            and self.files.keys() >= {*FILES}
+            and all(
+                folder == SCENES and normal_name(name) == name
+                for folder, _, name in (one.partition("/") for one in further)
+            )
+        )
 
 
 class Manifest(_Strict):
     """What an export holds. Scopes in the order of their keys."""
 
     format: Literal["sediment-export"] = "sediment-export"
-    version: Literal[1] = 1
+    version: Literal[1, 2] = 2
     scope_fields: tuple[str, ...]
     events: int
     atoms: int
+    profiles: int = 0
     scopes: tuple[ScopeEntry, ...]
 
     def body(self) -> bytes:
@@ -184,17 +221,17 @@ def read_manifest(body: bytes, where: str) -> Manifest:
     try:
         given = json.loads(body)
         version = given.get("version") if isinstance(given, dict) else None
-        if isinstance(version, int) and version != FORMAT_VERSION:
-            message = f"{where}: format version {version}; this Sediment reads {FORMAT_VERSION}"
+        if isinstance(version, int) and version not in _READ_VERSIONS:
+            message = (
+                f"{where}: format version {version}; this Sediment reads 1 to {FORMAT_VERSION}"
+            )
             raise UserError(message)
         manifest = Manifest.model_validate_json(body)
     except (ValidationError, ValueError):
         message = f"{where} is not the manifest of an export"
         raise UserError(message) from None
     for entry in manifest.scopes:
-        if entry.folder != folder_name(entry.scope) or set(entry.files) - {TOMBSTONES} != set(
-            FILES
-        ):
+        if not entry.as_written():
             message = f"{where}: the entry of scope {entry.scope} is not as an export writes it"
             raise UserError(message)
     return manifest

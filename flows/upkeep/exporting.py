@@ -20,6 +20,7 @@ from flows.upkeep.export_format import (
     FILES,
     MANIFEST,
     PAGE,
+    PROFILES,
     TOMBSTONES,
     Manifest,
     ScopeEntry,
@@ -27,14 +28,17 @@ from flows.upkeep.export_format import (
     canonical,
     folder_name,
     memory_page,
+    profile_line,
+    profile_page,
     read_manifest,
     sorted_atoms,
     tombstone_lines,
 )
 from flows.upkeep.history import History, Tally, Unreadable
+from flows.upkeep.profiles import ProfileHistory
 from stores.errors import UserError
 from stores.ids import content_id
-from stores.records import Atom, Tombstone
+from stores.records import Atom, Profile, Tombstone
 
 __all__ = ["Exported", "check_place", "file_hash", "write_export"]
 
@@ -46,7 +50,8 @@ class Exported:
     """What an export holds, and what of the topics it leaves out.
 
     :arg digest: SHA-256 of the manifest: two exports with the same one are byte-equal.
-    :arg forgotten: events and atoms that are left out because they are kept out.
+    :arg forgotten: events, atoms, scenes and personas that are left out because they, or what
+        they rest on, are kept out.
     """
 
     manifest: Manifest
@@ -78,9 +83,17 @@ def check_place(folder: Path, *, replace: bool) -> None:
 
 
 def write_export(
-    history: History, folder: Path, *, scope_fields: Sequence[str], scope: str | None, replace: bool
+    history: History,
+    folder: Path,
+    *,
+    scope_fields: Sequence[str],
+    scope: str | None,
+    replace: bool,
+    profiles: ProfileHistory | None = None,
 ) -> Exported:
     """Export one scope, or all when ``scope`` is ``None``.
+
+    :arg profiles: scenes and personas; ``None`` leaves them out.
 
     Doing it again gives the same bytes. A crash leaves at most a folder beside ``folder`` whose
     name begins with its name and a dot.
@@ -92,7 +105,7 @@ def write_export(
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
     try:
-        exported = _write(history, draft, scope_fields, scope)
+        exported = _write(history, profiles, draft, scope_fields, scope)
         _put(draft, folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -109,7 +122,11 @@ def file_hash(path: Path) -> str:
 
 
 def _write(
-    history: History, draft: Path, scope_fields: Sequence[str], scope: str | None
+    history: History,
+    profiles: ProfileHistory | None,
+    draft: Path,
+    scope_fields: Sequence[str],
+    scope: str | None,
 ) -> Exported:
     events_read, atoms_read = Tally(), Tally()
     final = history.final_atoms(Tally())
@@ -125,23 +142,29 @@ def _write(
     )
     event_counts = _spread(events, draft, EVENTS)
     atom_counts = _spread(atoms, draft, ATOMS)
+    told: dict[str, list[Profile]] = defaultdict(list)
+    if profiles is not None:
+        for profile in profiles.current(history.gone_atoms(final)):
+            if scope in (None, profile.scope):
+                told[profile.scope].append(profile)
     buried: dict[str, list[Tombstone]] = defaultdict(list)
     for tombstone in history.kept_out:
         if scope in (None, tombstone.scope):
             buried[tombstone.scope].append(tombstone)
-    scopes = sorted({*event_counts, *atom_counts, *buried})
+    scopes = sorted({*event_counts, *atom_counts, *buried, *told})
     if not scopes:
         message = f"the log holds nothing of scope {scope}" if scope else "the log holds no events"
         raise UserError(message)
     entries = []
     for one in scopes:
-        files = _finish(draft / folder_name(one), one, buried[one])
+        files = _finish(draft / folder_name(one), one, buried[one], told[one])
         entries.append(
             ScopeEntry(
                 scope=one,
                 folder=folder_name(one),
                 events=event_counts.get(one, 0),
                 atoms=atom_counts.get(one, 0),
+                profiles=len(told[one]),
                 files={name: file_hash(draft / folder_name(one) / name) for name in files},
             )
         )
@@ -149,6 +172,7 @@ def _write(
         scope_fields=tuple(scope_fields),
         events=sum(event_counts.values()),
         atoms=sum(atom_counts.values()),
+        profiles=sum(map(len, told.values())),
         scopes=tuple(entries),
     )
     (draft / MANIFEST).write_bytes(manifest.body())
@@ -158,8 +182,8 @@ def _write(
         digest,
         events_read.repeated,
         events_read.refused,
-        events_read.forgotten + atoms_read.forgotten,
-        final.unreadable,
+        events_read.forgotten + atoms_read.forgotten + (profiles.forgotten if profiles else 0),
+        [*final.unreadable, *(profiles.unreadable if profiles else ())],
     )
 
 
@@ -188,8 +212,10 @@ def _held(lines: Iterable[tuple[str, bytes]]) -> Iterator[dict[str, list[bytes]]
     yield held
 
 
-def _finish(folder: Path, scope: str, buried: Sequence[Tombstone]) -> tuple[str, ...]:
-    """Sort a scope's atoms, write its page and its tombstones; name its files."""
+def _finish(
+    folder: Path, scope: str, buried: Sequence[Tombstone], told: Sequence[Profile]
+) -> tuple[str, ...]:
+    """Sort a scope's atoms, write its page, tombstones, scenes and persona; name its files."""
     folder.mkdir(exist_ok=True)
     for name in (EVENTS, ATOMS):
         (folder / name).touch()
@@ -197,11 +223,17 @@ def _finish(folder: Path, scope: str, buried: Sequence[Tombstone]) -> tuple[str,
     atoms = sorted_atoms(Atom.model_validate_json(line) for line in lines)
     (folder / ATOMS).write_bytes(b"".join(atom_line(atom) + b"\n" for atom in atoms))
     (folder / PAGE).write_text(memory_page(scope, atoms), encoding="utf-8")
-    if not buried:
-        return FILES
-    lines = tombstone_lines(buried)
-    (folder / TOMBSTONES).write_bytes(b"".join(line + b"\n" for line in lines))
-    return (*FILES, TOMBSTONES)
+    further = {}
+    if buried:
+        further[TOMBSTONES] = b"".join(line + b"\n" for line in tombstone_lines(buried))
+    if told:
+        profiles = sorted(told, key=lambda one: (one.kind, one.path))
+        further[PROFILES] = b"".join(profile_line(one) + b"\n" for one in profiles)
+        further |= dict(map(profile_page, profiles))
+    for name, body in further.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(body)
+    return (*FILES, *further)
 
 
 def _put(draft: Path, folder: Path) -> None:
@@ -226,5 +258,6 @@ def _stranger(folder: Path) -> str | None:
     known = {MANIFEST}
     for entry in manifest.scopes:
         known |= {entry.folder, *(f"{entry.folder}/{name}" for name in entry.files)}
+        known |= {f"{entry.folder}/{name.partition('/')[0]}" for name in entry.files}
     found = sorted(str(one.relative_to(folder)) for one in folder.rglob("*"))
     return next((name for name in found if name not in known), None)

@@ -183,6 +183,32 @@ class History:
             else:
                 yield atom
 
+    def gone_atoms(self, final: FinalAtoms) -> dict[str, frozenset[str]]:
+        """Give by scope the ids of atoms that must not be told: forgotten or rejected.
+
+        Scenes and personas that rest on one of them are not part of the history either. The
+        topic is read only where anything was ever forgotten or rejected.
+        """
+        if next(iter(self.kept_out), None) is None:
+            return {}
+        gone: dict[str, set[str]] = {}
+        there: dict[str, set[str]] = {}
+        for record in self._read(self._atoms):
+            _, partition, offset = record.position
+            if record.value is None or final.last.get(record.key or b"") != (partition, offset):
+                continue
+            try:
+                atom = Atom.model_validate_json(record.value)
+            except ValidationError:
+                continue  # told by `atoms`
+            settled = self.kept_out.settle(atom)
+            told = settled is not None and settled.status != "rejected"
+            (there if told else gone).setdefault(atom.scope, set()).add(atom.atom_id)
+        for scope in {one.scope for one in self.kept_out}:
+            taken = self.kept_out.forgotten_atoms(scope) - there.get(scope, set())
+            gone.setdefault(scope, set()).update(taken)
+        return {scope: frozenset(ids) for scope, ids in gone.items()}
+
     def _read(self, topic: str) -> Iterator[LogRecord]:
         ends = {number: Place("offset", end) for number, end in self._ends[topic].items()}
         records = self._reader.read(topic, StartAt.beginning(), EndAt(partitions=ends))

@@ -5,7 +5,8 @@ the second time, and an import that was killed goes on. An atom whose id is in t
 written, whatever its state there; one that was taken out (a record without value) stays out.
 
 What was forgotten or rejected here is refused, whichever export brings it. The export's own
-tombstones are written first: what was forgotten there stays out here as well.
+tombstones are written first: what was forgotten there stays out here as well. Scenes and personas
+come last (:mod:`flows.upkeep.import_profiles`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from flows.upkeep.export_format import (
     ATOMS,
     EVENTS,
     MANIFEST,
+    PROFILES,
     TOMBSTONES,
     Manifest,
     ScopeEntry,
@@ -35,9 +37,19 @@ from flows.upkeep.exporting import file_hash
 from flows.upkeep.history import FinalAtoms, History, Tally
 from stores.errors import InvalidEvent, UserError
 from stores.ids import event_key
-from stores.records import Atom, LogRecord, OutRecord, Position, SourcedEvent, Tombstone
+from stores.records import (
+    Atom,
+    LogRecord,
+    OutRecord,
+    Position,
+    Profile,
+    SourcedEvent,
+    Tombstone,
+    profile_id,
+)
+from stores.scenes import normal_name
 
-__all__ = ["Appended", "ImportLog", "check_export"]
+__all__ = ["Appended", "ImportLog", "check_export", "profiles_in"]
 
 _BATCH = 500
 
@@ -71,7 +83,8 @@ def check_export(folder: Path, scope_fields: Sequence[str]) -> Manifest:
             pass
         events = sum(1 for _ in _events(folder, entry.folder, entry.scope, scope_fields))
         atoms = sum(1 for _ in _atoms(folder, entry.folder, entry.scope))
-        if (events, atoms) != (entry.events, entry.atoms):
+        profiles = sum(1 for _ in profiles_in(folder, entry))
+        if (events, atoms, profiles) != (entry.events, entry.atoms, entry.profiles):
             message = f"{path}: the counts of scope {entry.scope} are not those of its files"
             raise UserError(message)
     return manifest
@@ -113,12 +126,14 @@ class ImportLog:
     ) -> None:
         self._folder = folder
         self._manifest = manifest
+        self.kept_out = history.kept_out
         self._history = history
         self._appender = appender
         self._topic = topic
         self._show = show
         self._publish = publish
         self._gate = gate
+        self._gone: dict[str, set[str]] = {}
 
     def tombstones(self) -> None:
         """Append the export's tombstones, before anything else."""
@@ -159,8 +174,15 @@ class ImportLog:
         known: FinalAtoms = self._history.final_atoms(Tally())
         topic, kept_out = self._topic("l1.atoms"), self._history.kept_out
 
+        self._gone = {one: set(ids) for one, ids in self._history.gone_atoms(known).items()}
+
         def line(atom: Atom, value: bytes) -> OutRecord | None:
+            gone = self._gone.setdefault(atom.scope, set())
             settled = kept_out.settle(atom)
+            if settled is None or settled.status == "rejected":
+                gone.add(atom.atom_id)
+            else:
+                gone.discard(atom.atom_id)  # one that was forgotten had the same id
             if settled is None or settled.status != atom.status:
                 done.forgotten += 1
                 return None
@@ -168,6 +190,7 @@ class ImportLog:
                 done.present += 1
                 return None
             if refused_alone(settled, self._gate):
+                gone.add(atom.atom_id)
                 done.refused += 1
                 return None
             body = value if settled == atom else atom_line(settled)
@@ -179,6 +202,10 @@ class ImportLog:
             for one in _atoms(self._folder, entry.folder, entry.scope)
         )
         self._append(records, done)
+
+    def gone(self, scope: str) -> frozenset[str]:
+        """Give the atoms of a scope that must not be told here, once :meth:`atoms` was called."""
+        return frozenset(self._gone.get(scope, ()))
 
     def _append(self, records: Iterable[OutRecord | None], done: Appended) -> None:
         records = iter(records)
@@ -226,6 +253,30 @@ def _tombstones(root: Path, entry: ScopeEntry) -> Iterator[Tombstone]:
             message = f"{path}, line {number}: the tombstone belongs to scope {tombstone.scope}"
             raise UserError(message)
         yield tombstone
+
+
+def profiles_in(root: Path, entry: ScopeEntry) -> Iterator[Profile]:
+    """Read a scope's scenes and persona; an export of an older version has none.
+
+    Raises :class:`~stores.errors.UserError` naming the line that is wrong.
+    """
+    if PROFILES not in entry.files:
+        return
+    path = root / entry.folder / PROFILES
+    for number, line in _lines(path):
+        try:
+            profile = Profile.model_validate_json(line)
+        except ValidationError:
+            message = f"{path}, line {number}: neither a scene nor a persona"
+            raise UserError(message) from None
+        own_id = profile_id(entry.scope, profile.kind, profile.path)
+        if profile.scope != entry.scope or profile.profile_id != own_id:
+            message = f"{path}, line {number}: it belongs to scope {profile.scope}"
+            raise UserError(message)
+        if normal_name(profile.path) != profile.path:
+            message = f"{path}, line {number}: {profile.path!r} is no name of a scene file"
+            raise UserError(message)
+        yield profile
 
 
 def _atoms(root: Path, folder: str, scope: str) -> Iterator[tuple[Atom, bytes]]:

@@ -8,7 +8,7 @@ killed run was, and changes nothing when it was done. Nothing is deleted here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol, TypeVar
@@ -167,9 +167,13 @@ class Rebuilder:
         history: ProfileHistory,
         done: Rebuilt,
         wanted: Callable[[str], bool] = lambda _: True,
+        gone: Mapping[str, frozenset[str]] | None = None,
     ) -> None:
-        """Bring in the scenes and personas. Raises as :meth:`atoms` does."""
-        profiles = (one for one in history.current() if wanted(one.scope))
+        """Bring in the scenes and personas, without those that rest on what is ``gone``.
+
+        Raises as :meth:`atoms` does.
+        """
+        profiles = (one for one in history.current(gone) if wanted(one.scope))
         await self._bring("profiles", profiles, done.profiles, self._rows.upsert_profiles)
         done.unreadable = (*done.unreadable, *history.unreadable)
 

@@ -23,6 +23,7 @@ __all__ = [
     "PartitionLag",
     "StageFigures",
     "dead_letter_counts",
+    "log_away",
     "outcome_rates",
     "partition_lags",
     "stage_figures",
@@ -152,6 +153,19 @@ def stage_figures(page: str) -> list[StageFigures]:
         )
         for stage, counted in figures.items()
     ]
+
+
+def log_away(page: str) -> dict[str, float]:
+    """Read from a ``/metrics`` page for how long the log does not answer, by what waits for it.
+
+    Empty when it does. Raises ``ValueError`` when it is no such page.
+    """
+    return {
+        sample.labels["doing"]: sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == "sediment_log_away_seconds" and sample.value > 0
+    }
 
 
 _PREFIX = "sediment_stage_"

@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from connectors.filelog import FileLog
+from connectors.settings import load_settings
+from flows.parts import generation_log
 from flows.runner import SystemClock
+from stores.answers import SqliteAnswers
 from stores.generations import Generation, generation_record
-from stores.records import OutRecord
+from stores.protocols import ChatAnswer
+from stores.records import Outcome, OutRecord, SceneJob
 from tests.cli.in_process import ANA, InProcess, write_lines
 from tests.rig.events import at, body
 
@@ -92,6 +96,7 @@ def test_atoms_that_cannot_be_read_are_named(two: InProcess) -> None:
 def test_recall_reads_it_from_then_on_and_it_can_be_undone(two: InProcess) -> None:
     before = two.json(*LIST[:-1])["total"]
     done = two.json("generations", "promote", "v2")
+    assert done.pop("pending")["events"] == 0
     assert done == {"current": "v2", "before": "main", "previous": ["main"]}
     assert states(two) == {"main": "ready", "v2": "promoted"}
     assert two.json(*LIST[:-1])["total"] == before + 1
@@ -150,6 +155,47 @@ def test_one_that_gave_up_more_is_not_promoted(two: InProcess) -> None:
     two.run("generations", "promote", "v2", "--allow-dead-letters")
 
 
+def test_one_that_has_not_finished_what_the_current_one_has_is_not_promoted(
+    two: InProcess,
+) -> None:
+    """Its offsets say that all was read; two windows and a scene job are on their way."""
+    two.run("run", "--embedded")
+    topics = ("outcomes", "l2.jobs")
+    kept = {name: two.logged(f"sediment.v2.{name}") for name in topics}
+    log = FileLog(two.data_dir / "log", SystemClock())
+    log.delete_topic("sediment.v2.outcomes")
+    ended = [Outcome.model_validate_json(one.value or b"") for one in kept["outcomes"]]
+    windows = [one for one in ended if one.kind == "window"]
+    lost = {windows[0].outcome_id, windows[1].outcome_id}
+    lost.add(next(one.outcome_id for one in ended if one.kind == "scene_job"))
+    left = [
+        OutRecord("sediment.v2.outcomes", record.key, record.value)
+        for record, one in zip(kept["outcomes"], ended, strict=True)
+        if one.outcome_id not in lost
+    ]
+    log.append(left)
+    refused = two.run("generations", "promote", "v2", "--timeout", "0.6", code=2).err
+    events = sum(len(one.offsets) for one in windows[:2])
+    said = f"{events} events are in windows that are open, on their way or being retried (partition"
+    assert f"waiting: v2: {said}" in refused
+    assert "v2 is not promoted: the current one has finished more" in refused
+    assert "1 scenes jobs have not ended" in refused
+    assert states(two)["main"] == "promoted"
+    told = two.run("generations", "promote", "v2", "--timeout", "0", "--allow-pending").err
+    assert f"v2: {events} events are in windows" in told
+    assert states(two)["v2"] == "promoted"
+
+
+def test_what_nobody_has_finished_is_no_reason_to_wait(two: InProcess) -> None:
+    """A session that goes on is open in both, and a new job waits its turn as jobs do."""
+    open_window = FileLog(two.data_dir / "log", SystemClock())
+    job = SceneJob(job_id="new", scope="acme/helper/ana", window_id="w", atom_ids=("a",),
+                   occurred_at=at(5000))  # fmt: skip
+    open_window.append([OutRecord("sediment.v2.l2.jobs", b"k", job.model_dump_json().encode())])
+    done = two.json("generations", "promote", "v2", "--timeout", "0")
+    assert done["pending"]["jobs"][0] == {"stage": "scenes", "behind": 0, "waiting": 1}
+
+
 def test_either_a_generation_or_undo(two: InProcess) -> None:
     for options in ((), ("v2", "--undo")):
         refused = two.run("generations", "promote", *options, code=2).err
@@ -169,16 +215,56 @@ def test_a_setting_goes_before_the_pointer(two: InProcess) -> None:
 
 def test_dropping_has_to_be_meant_and_leaves_the_others_as_they_are(two: InProcess) -> None:
     before = two.text(*LIST)
-    refused = two.run("generations", "drop", "v2", code=2).err
-    assert "sediment.v2.*" in refused and "sediment_v2_*" in refused and "--yes" in refused
+    listed = two.run("generations", "drop", "v2", code=2)
+    assert "sediment.v2.l1.atoms" in listed.out and "sediment_v2_atoms" in listed.out
+    assert "add --yes when that is meant" in listed.err
     assert "generation v2 is gone" in two.run("generations", "drop", "v2", "--yes").out
     assert states(two) == {"main": "promoted"}
     assert two.text(*LIST) == before
     assert not list((two.data_dir / "log").glob("sediment.v2.*"))
     assert not (two.data_dir / "generations" / "v2").exists()
+    two.run("generations", "drop", "v2", "--dry-run")
+    assert not list((two.data_dir / "log").glob("sediment.v2.*")), "to look makes nothing anew"
     two.run("generations", "drop", "v2", "--yes")  # killed on the way, it is done again
     assert "v2 was dropped" in two.run("replay", "--into", "v2", code=2).err
     assert "v9 does not exist" in two.run("generations", "drop", "v9", "--yes", code=2).err
+
+
+def test_a_dry_run_lists_what_goes_and_deletes_nothing(two: InProcess) -> None:
+    items = two.json("generations", "drop", "v2", "--yes", "--dry-run")["items"]
+    assert {one["kind"] for one in items} == {"topic", "collection", "folder"}
+    (atoms,) = [one for one in items if one["name"] == "sediment.v2.l1.atoms"]
+    assert atoms["count"] >= 5
+    assert [one["name"] for one in items if one["kind"] == "folder"] == [
+        str(two.data_dir / "generations" / "v2")
+    ]
+    assert states(two) == {"main": "promoted", "v2": "ready"}
+
+
+def test_main_goes_with_its_scenes_and_persona(two: InProcess) -> None:
+    two.run("generations", "promote", "v2")
+    there = {"recovery", "scenes", "persona"}
+    assert there <= {one.name for one in two.data_dir.iterdir()}
+    two.run("generations", "drop", "main", "--yes")
+    assert not there & {one.name for one in two.data_dir.iterdir()}
+    assert two.json("scenes", "list", *ANA)["items"], "those of v2 are where they were"
+
+
+def test_answers_that_were_its_own_go_and_all_others_stay(two: InProcess, tmp_path: Path) -> None:
+    """Its name is the beginning of another one's."""
+    journal = SqliteAnswers(two.data_dir / "answers.sqlite")
+    for name in ("hash", "v2:hash", "v2-b:hash", "v20:hash"):
+        journal.put(name, "p/1", ChatAnswer("text", "m", 1, 1, 0.0), about=["scope"])
+    register = generation_log(load_settings(data_dir=two.data_dir))
+    register.write(register.read().get("v2").model_copy(update={"answers": "fresh"}))
+    items = two.json("generations", "drop", "v2", "--yes")["items"]
+    assert [(one["name"], one["count"]) for one in items if one["kind"] == "answers"] == [
+        ("v2:*", 1)
+    ]
+    left = [name for name in ("hash", "v2:hash", "v2-b:hash", "v20:hash") if journal.get(name)]
+    assert left == ["hash", "v2-b:hash", "v20:hash"]
+    assert journal.hashes_about(["scope"]) == sorted(left)
+    journal.close()
 
 
 def test_the_current_one_stays_and_a_dropped_one_is_not_gone_back_to(two: InProcess) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from connectors.filelog import FileLog
+from connectors.settings import load_settings
+from flows.parts import generation_log
 from flows.runner import SystemClock
 from stores.embedded import open_embedded
 from stores.records import OutRecord
@@ -88,6 +90,24 @@ def test_it_goes_on_only_with_what_it_was_begun_with(settled: InProcess) -> None
     other = InProcess(settled.data_dir, {"SEDIMENT_WINDOW_USER_TURNS": "2"})
     refused = other.run("replay", "--into", "v2", code=2).err
     assert "the window settings was 5 user turns" in refused
+    for name, value, said in (
+        ("GATE", '{"too_long": "warn"}', "gate was"),
+        ("GATE_MAX_CHARS", "80", "gate_max_chars was 300, now 80"),
+        ("SCENE_CAPACITY", "5", "scene_capacity was 15, now 5"),
+        ("SCENE_WRITER", "off", "scene_writer was model, now off"),
+    ):
+        other = InProcess(settled.data_dir, {f"SEDIMENT_{name}": value})
+        assert said in other.run("replay", "--into", "v2", code=2).err
+    faster = InProcess(settled.data_dir, {"SEDIMENT_CONCURRENCY": "3"})
+    faster.run("replay", "--into", "v2")
+
+
+def test_a_generation_of_an_older_version_goes_on_and_that_is_said(settled: InProcess) -> None:
+    settled.run("replay", "--into", "v2")
+    register = generation_log(load_settings(data_dir=settled.data_dir))
+    old = register.read().get("v2").model_copy(update={"settings": {}})
+    register.write(old)
+    assert "a version that did not note its settings" in settled.run("replay", "--into", "v2").err
 
 
 @pytest.mark.parametrize(("options", "said"), [
@@ -171,6 +191,16 @@ def test_a_dry_run_counts_and_asks_nobody(
     assert found["answers"]["mode"] == "missing"
     assert (found["answers"]["recorded"], found["answers"]["not_recorded"]) == (3, 1)
     assert found["answers"]["not_recorded_tokens"] > found["answers"]["recorded_tokens"] / 4
+    asked = {one["stage"]: one for one in found["calls"]}
+    assert list(asked) == ["extract", "gate_split", "reconcile"], "rules write the scenes"
+    assert (asked["extract"]["calls"], asked["extract"]["estimated"]) == (1, False)
+    assert asked["reconcile"]["estimated"]
+    by_model = InProcess(extracted.data_dir, {**extracted.env, "SEDIMENT_SCENE_WRITER": "model"})
+    asked = {
+        one["stage"]: one for one in by_model.json("replay", "--into", "v2", "--dry-run")["calls"]
+    }
+    assert asked["scenes"]["most"] >= asked["scenes"]["calls"] >= asked["scenes"]["least"] > 0
+    assert asked["persona"]["calls"] > 0
     fresh = extracted.run("replay", "--into", "v2", "--dry-run", "--answers", "fresh").out
     assert "answers: 0 recorded (0 tokens saved), 4 not: these would be asked" in fresh
     only = extracted.run("replay", "--into", "v2", "--dry-run", "--answers", "recorded").out

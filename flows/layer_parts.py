@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bytewax.inputs import Source
 
@@ -21,16 +21,20 @@ from flows.scenes import (
     AgentLimits,
     Pace,
     ProfileSync,
+    Resting,
     SceneAgent,
     SceneLimits,
     SceneParts,
     SceneWork,
 )
 from stores.coordination import LocalLocks, RedisLocks, ScopeLocks
-from stores.milvus import MilvusStore
-from stores.protocols import ChatModel, Clock, Embedder, KeptOut
+from stores.protocols import ChatModel, Clock, Embedder
 from stores.records import LogRecord
 from stores.scenes import HeatCounters, LocalHeat, RedisHeat, SandboxLimits, SceneFolder
+from stores.tombstones import Tombstones
+
+if TYPE_CHECKING:
+    from stores.milvus import MilvusStore
 
 __all__ = [
     "LayerBase",
@@ -59,7 +63,7 @@ class LayerBase:
     embedder: Embedder
     chat: ChatModel | None
     clock: Clock
-    kept_out: KeptOut
+    kept_out: Tombstones
     appender: Appender
     topics: Topics
     stage: Callable[..., AsyncStage[Any, Any]]
@@ -111,7 +115,11 @@ def open_layers(settings: Settings, base: LayerBase) -> Iterator[Layers | None]:
         personas = stack.enter_context(open_persona_folder(settings))
         locks = _locks(settings, stack)
         sync = ProfileSync(
-            base.store, base.embedder, base.appender.append, settings.topic("profiles")
+            base.store,
+            base.embedder,
+            base.appender.append,
+            settings.topic("profiles"),
+            Resting(base.store, base.kept_out),
         )
         scene_work = SceneWork(
             SceneParts(

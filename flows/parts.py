@@ -6,10 +6,12 @@ What they stand on is opened in :mod:`flows.opening`, whose names are here as we
 from __future__ import annotations
 
 import atexit
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bytewax.dataflow import Dataflow
 from bytewax.inputs import FixedPartitionedSource, Source
@@ -20,6 +22,7 @@ from connectors.embeddings import make_embedder
 from connectors.filelog import FileLogSink, FileLogSource
 from connectors.kafka.sink import KafkaSink
 from connectors.kafka.source import KafkaSource
+from connectors.llm_limits import PATIENCE_S
 from connectors.log import EndAt, StartAt
 from connectors.settings import Settings, load_settings
 from connectors.tokens import count_tokens
@@ -32,6 +35,7 @@ from flows.forget.work import ForgettingWork
 from flows.gate import Gate, GatePolicy, ModelSplitter
 from flows.index import Indexer
 from flows.layer_parts import LayerBase, open_heat, open_layers
+from flows.observed import observed
 from flows.opening import (
     Log,
     StoreServer,
@@ -49,22 +53,26 @@ from flows.opening import (
     open_store,
     open_store_server,
     open_tombstones,
+    open_unfinished,
     prepare_topics,
     recovery_folder,
     resolved,
 )
 from flows.outputs import Topics
 from flows.reconcile import Reconciler, StoredAtoms
+from flows.recovery import guard_plain_run
 from flows.replay.plan import ReplayPlan
 from flows.replay.source import ReplaySource
-from flows.rules import RuleExtractor
 from flows.runner import StopSignal, SystemClock
+from flows.scenes import ProfileSync, Resting
 from flows.topology import FlowName, Parts, Progress, build_flow, source_topic
 from flows.window import WindowPolicy
-from stores.milvus import MilvusStore
 from stores.protocols import AnswerJournal, ChatModel, Embedder, Extractor
 from stores.records import LogRecord, OutRecord
 from stores.scenes import HeatCounters
+
+if TYPE_CHECKING:
+    from stores.milvus import MilvusStore
 
 __all__ = [
     "Log",
@@ -109,6 +117,8 @@ def extractor_of(settings: Settings, chat: ChatModel | None) -> Extractor:
     Raises :class:`~stores.errors.SettingsError` when the guidance file is wrong.
     """
     if chat is None:
+        from flows.rules import RuleExtractor  # its patterns take 0.3 s to compile
+
         return RuleExtractor()
     return LlmExtractor.configured(settings, chat, count_tokens)
 
@@ -160,7 +170,9 @@ def flow_parts(
         else:
             store, embedder = opened
         opening = (
-            open_chat(settings, replay.answers, replay.tally) if replay else open_chat(settings)
+            open_chat(settings, replay.answers, replay.tally, stopping=stop)
+            if replay
+            else open_chat(settings, stopping=stop)
         )
         chat = stack.enter_context(opening)
         extractor = extractor_of(settings, chat)
@@ -171,7 +183,7 @@ def flow_parts(
         def stage(step: str, work: Work, **limits: float) -> AsyncStage:  # type: ignore[type-arg]
             spec = StageSpec(
                 name=step,
-                work=work,
+                work=observed(step, work, clock),
                 clock=clock,
                 pending=pending,
                 failure_limit=limit,
@@ -235,7 +247,7 @@ def flow_parts(
                 ExtractWork(extractor, gate_of(settings, chat), tombstones.known),
                 concurrency=settings.concurrency,
                 per_key=settings.concurrency,
-                timeout_s=settings.llm_timeout_s,
+                timeout_s=settings.llm_timeout_s + PATIENCE_S,
             ),
             reconciling=stage(
                 "reconcile",
@@ -249,14 +261,22 @@ def flow_parts(
                         announce=announce,
                         max_chars=settings.gate_max_chars,
                         answer_tokens=settings.llm_max_tokens,
+                        unfinished=stack.enter_context(open_unfinished(settings)),
                     ),
                     atoms=store,
                     index=store,
                     journal=journal,
                     log=tombstones,
+                    hide=ProfileSync(
+                        store,
+                        embedder,
+                        log.appender.append,
+                        settings.topic("profiles"),
+                        Resting(store, tombstones.known),
+                    ).hide,
                 ),
                 concurrency=settings.concurrency,
-                timeout_s=settings.llm_timeout_s,
+                timeout_s=settings.llm_timeout_s + PATIENCE_S,
             ),
             kept_out=tombstones.known,
             layers=layers,
@@ -276,7 +296,7 @@ def _source_and_sink(
     if settings.embedded:
         sink = FileLogSink(file_log(settings))
     else:
-        sink = KafkaSink(kafka_connection(settings))
+        sink = KafkaSink(kafka_connection(settings), stop)
     return (ReplaySource[Any](source, replay, stop) if replay else source), sink
 
 
@@ -305,6 +325,9 @@ def _source(
 
 def standing_flow(name: FlowName) -> Dataflow:
     """Build a flow that Bytewax's own command runs; its parts close when the process ends."""
+    held = guard_plain_run(sys.argv[1:], os.environ)
+    if held is not None:
+        atexit.register(held.close)
     parts = flow_parts(resolved(load_settings()), name, StopSignal(), follow=True)
     opened = parts.__enter__()
     atexit.register(parts.__exit__, None, None, None)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from flows.forget.events import EventForgetter, TombstoneLog
 from flows.forget.request import Forgetting
-from flows.reconcile import NewAtoms, StoredAtoms
+from flows.reconcile import Leaving, NewAtoms, StoredAtoms
 from stores.ids import event_key
 from stores.protocols import AnswerJournal, AtomReader, EventIndex
 from stores.records import Atom, Tombstone
@@ -30,12 +30,14 @@ class ForgettingWork:
 
     1. the events and atoms that go, or the value that is rejected, are found and published;
     2. the events leave the L0 index, the recorded answers about them the journal;
-    3. the atoms leave the store, or change (``reconcile``).
+    3. scenes and personas that rest on those atoms are told no more, until they are rewritten;
+    4. the atoms leave the store, or change (``reconcile``).
 
-    What is found in 1 comes from what 2 and 3 take away: so the former is durable first. Raises
+    What is found in 1 comes from what 2 and 4 take away: so the former is durable first. Raises
     what stores, journal and log raise.
 
     :arg journal: ``None`` where no answer is recorded.
+    :arg hide: :meth:`flows.scenes.ProfileSync.hide`; blocking.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class ForgettingWork:
         index: EventIndex,
         journal: AnswerJournal | None,
         log: TombstoneLog,
+        hide: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._reconcile = reconcile
         self._atoms = atoms
@@ -53,19 +56,25 @@ class ForgettingWork:
         self._events = EventForgetter(index, log)
         self._journal = journal
         self._log = log
+        self._hide = hide
 
     async def __call__(
-        self, items: Sequence[NewAtoms | Forgetting], previous_error: str | None
+        self, items: Sequence[NewAtoms | Forgetting | Leaving], previous_error: str | None
     ) -> list[StoredAtoms]:
         """Work on each item, in order."""
         return [await self._one(item, previous_error) for item in items]
 
-    async def _one(self, item: NewAtoms | Forgetting, previous_error: str | None) -> StoredAtoms:
+    async def _one(
+        self, item: NewAtoms | Forgetting | Leaving, previous_error: str | None
+    ) -> StoredAtoms:
+        if isinstance(item, Leaving):
+            return StoredAtoms(())
         if isinstance(item, NewAtoms):
             (stored,) = await self._reconcile([item], previous_error)
             return stored
         work = self._forget if item.tombstone.kind == "forget" else self._reject
         tombstone = await asyncio.to_thread(work, item)
+        await asyncio.to_thread(self._hide, item.scope)
         (stored,) = await self._reconcile([replace(item, tombstone=tombstone)], previous_error)
         if tombstone.kind == "reject":
             return replace(stored, tombstone=tombstone)

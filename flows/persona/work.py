@@ -24,15 +24,18 @@ from flows.persona.triggers import NOBODY_ASKED, Due, due, told_by
 from flows.persona.writer import persona_by_rules
 from flows.prompts import load_prompt
 from flows.scenes.as_of import as_of
+from flows.scenes.edits import edit_refused, edited
 from flows.scenes.errors import Complaint, RunRefused
 from flows.scenes.locked import under_lock
 from flows.scenes.profiles import ProfileSync, file_of
+from flows.scenes.resting import gone_atoms
 from flows.scenes.writer import RULES, language_of
 from stores.coordination import ScopeLocks
 from stores.errors import MalformedAnswer, NoRecordedAnswer
 from stores.protocols import AtomReader, ChatModel, ChatRequest, KeptOut, ProfileStore
-from stores.records import Atom, LogRecord, PersonaJob, Profile
+from stores.records import Atom, LogRecord, PersonaJob, Profile, ProfileEdit
 from stores.scenes import (
+    PERSON,
     Change,
     ProfileFile,
     SceneFolder,
@@ -153,6 +156,12 @@ class PersonaWork:
         if await asyncio.to_thread(parts.folder.applied, scope, job.job_id) is not None:
             await self._tell(scope, erase=erase)
             return PersonaResult("applied", "repeated")
+        if job.edit is not None:
+            refused = await asyncio.to_thread(self._take_edit, job, job.edit, token)
+            await self._tell(scope, erase=erase)
+            return (
+                PersonaResult("skipped", refused) if refused else PersonaResult("applied", "edit")
+            )
         seen = await asyncio.to_thread(self._look, job)
         if await asyncio.to_thread(self._take_out, job, token, seen):
             await self._tell(scope, erase=erase)
@@ -182,12 +191,7 @@ class PersonaWork:
             one for one in parts.profiles.profiles_of(job.scope, "scene") if one.scope == job.scope
         ]
         atoms = [one for one in parts.atoms.atoms_of(job.scope) if one.scope == job.scope]
-        kept_out = parts.kept_out
-        gone = frozenset(
-            one.atom_id
-            for one in atoms
-            if one.status == "rejected" or (kept_out is not None and kept_out.covers_atom(one))
-        ).union(job.removed_atom_ids)
+        gone = gone_atoms(atoms, parts.kept_out).union(job.removed_atom_ids)
         at = max((job.occurred_at, *(one.updated_at for one in scenes)))
         then = as_of(atoms, at, frozenset(told_by(scenes)))
         living = {one.atom_id: one for one in then if one.atom_id not in gone}
@@ -219,6 +223,17 @@ class PersonaWork:
         return folder.checkout(scope, token, at)
 
     # --- writing ----------------------------------------------------------------------------
+
+    def _take_edit(self, job: PersonaJob, edit: ProfileEdit, token: int) -> str:
+        """Commit a person's text; give the reason where it comes too late."""
+        parts, scope, at = self._parts, job.scope, job.occurred_at
+        atoms = [one for one in parts.atoms.atoms_of(scope) if one.scope == scope]
+        with self._checkout(job, token) as copy:
+            refused = edit_refused(edit, copy.files, atoms, parts.kept_out)
+            if not refused:
+                change = Change(at, PERSON, f"edited {edit.path}", jobs=(job.job_id,))
+                parts.folder.commit(copy, edited(copy.files, edit, at), change)
+        return refused
 
     def _take_out(self, job: PersonaJob, token: int, seen: _Seen) -> bool:
         """Write a persona anew, by rules, that rests on removed atoms; say whether it did.
@@ -321,6 +336,10 @@ class PersonaWork:
     ) -> ProfileFile:
         index = index_of({one.path: file_of(one) for one in seen.scenes})
         newest = max((one.version for one in seen.scenes), default=0)
+        told = told_by(seen.scenes)
+        if known is not None and author != RULES:
+            # It is made from the one before, so what that told may still be in it.
+            told = tuple(dict.fromkeys((*told, *(one for one in known.atoms if one in seen.atoms))))
         summary = next((line[2:] for line in body.splitlines() if line.startswith("> ")), "")
         title = next((line[2:] for line in body.splitlines() if line.startswith("# ")), "")
         return ProfileFile(
@@ -330,7 +349,7 @@ class PersonaWork:
             created=known.created if known else seen.at,
             updated=seen.at,
             summary=summary,
-            atoms=told_by(seen.scenes),
+            atoms=told,
             generator=author,
             extra=((_SEEN, str(newest)),),
         )

@@ -8,6 +8,8 @@ Jobs of a scope wait and are joined into one run, which is due
   minding the run before;
 - at once when an atom was removed.
 
+A person's own text for a scene is a run by itself, at once; the others go on waiting.
+
 In a live flow time is when a job arrives. In a replay, or a run to the end of the log, it is the
 jobs' own event time, so that the same jobs are joined whenever they are read: a run is due when
 a later job of the scope shows that its time has come, or the input ends.
@@ -71,12 +73,12 @@ class ScopeJobs:
         if known in self._state.seen:
             return runs
         state = self._state
+        seen = (*state.seen, known)[-_REMEMBERED:]
+        if job.job.edit is not None:
+            self._state = replace(state, seen=seen)
+            return [*runs, JoinedJob((job,))]
         self._state = replace(
-            state,
-            jobs=(*state.jobs, job),
-            first=state.first or now,
-            last=now,
-            seen=(*state.seen, known)[-_REMEMBERED:],
+            state, jobs=(*state.jobs, job), first=state.first or now, last=now, seen=seen
         )
         if job.job.removed_atom_ids:
             runs += self.flush(now)

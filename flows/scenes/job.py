@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from stores.ids import content_id
-from stores.records import LogRecord, Position, SceneJob
+from stores.records import LogRecord, Position, ProfileEdit, SceneJob
 
 __all__ = ["JoinedJob", "QueuedJob", "place_in_process"]
 
@@ -61,6 +61,11 @@ class JoinedJob:
     def removed(self) -> frozenset[str]:
         """Give the atoms that are gone."""
         return frozenset(atom for one in self.jobs for atom in one.job.removed_atom_ids)
+
+    @property
+    def edit(self) -> ProfileEdit | None:
+        """Give a person's text for one scene; such a job is joined with no other."""
+        return self.jobs[0].job.edit
 
     @property
     def redriven(self) -> tuple[str, ...]:

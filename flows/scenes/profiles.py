@@ -3,6 +3,9 @@
 What the index holds is compared with the files each time and brought in line, in this order:
 topic, then index. So what is in line in the index is in the topic as well, whatever a crash
 came between; and a person's edit, or an index that was lost, is put right by the next run.
+
+What rests on an atom that is gone leaves topic and index at once (:meth:`ProfileSync.hide`), and
+is not brought back before its file is rewritten.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from flows.scenes.resting import Resting
 from stores.protocols import Embedder, ProfileStore, Vectors
 from stores.records import OutRecord, Profile, ProfileKind
 from stores.scenes import Generation, ProfileFile, changed_profiles
@@ -20,7 +24,8 @@ __all__ = ["ProfileSync", "file_of"]
 
 
 def file_of(profile: Profile) -> ProfileFile:
-    """Give the file that a profile was made of; which atoms were archived it does not tell."""
+    """Give the file that a profile was made of."""
+    archived = profile.archived_ids
     return ProfileFile(
         kind=profile.kind,
         title=profile.title,
@@ -29,8 +34,10 @@ def file_of(profile: Profile) -> ProfileFile:
         updated=profile.updated_at,
         summary=profile.summary,
         heat=profile.heat,
-        atoms=profile.atom_ids,
+        atoms=tuple(one for one in profile.atom_ids if one not in archived),
+        archived=archived,
         generator=profile.generator,
+        extra=tuple(profile.fields.items()),
     )
 
 
@@ -39,6 +46,7 @@ class ProfileSync:
 
     :arg publish: writes records to the log, durably. Blocking; called from a thread.
     :arg topic: full name of the profiles topic.
+    :arg resting: says what is gone; ``None`` where nothing is ever forgotten.
     """
 
     def __init__(
@@ -47,11 +55,41 @@ class ProfileSync:
         embedder: Embedder,
         publish: Callable[[Sequence[OutRecord]], object],
         topic: str,
+        resting: Resting | None = None,
     ) -> None:
         self._store = store
         self._embedder = embedder
         self._publish = publish
         self._topic = topic
+        self._resting = resting
+
+    def hide(self, scope: str) -> None:
+        """Take out of topic and index what rests on an atom that is gone, until it is rewritten.
+
+        Idempotent. Blocking. Raises what store and log raise. A run that is under way meanwhile
+        finds out by itself: it looks what is gone before it writes, and again after.
+        """
+        self._take_out(scope, self._gone(scope))
+
+    def _gone(self, scope: str) -> frozenset[str]:
+        return self._resting.gone(scope) if self._resting is not None else frozenset()
+
+    def _take_out(self, scope: str, gone: frozenset[str]) -> None:
+        if not gone:
+            return
+        resting = [
+            one
+            for one in self._store.profiles_of(scope)
+            if one.scope == scope and not gone.isdisjoint(one.atom_ids)
+        ]
+        if not resting:
+            return
+        # Topic first: what is in the index no more is in the topic no more, whatever comes between.
+        self._publish([_erased(self._topic, one) for one in resting])
+        self._store.upsert_profiles(
+            [one.model_copy(update={"deleted": True}) for one in resting],
+            np.zeros((len(resting), self._embedder.dimension), np.float32),
+        )
 
     async def bring(
         self,
@@ -64,11 +102,19 @@ class ProfileSync:
     ) -> tuple[str, ...]:
         """Bring one kind of profile of a scope in line; give the names that were written.
 
-        Doing it twice changes nothing. Raises what store, log and embedder raise.
+        Doing it twice changes nothing. A file that rests on an atom that is gone counts as not
+        there. Raises what store, log and embedder raise.
 
         :arg erase: what is gone was forgotten: its record in the topic is taken out, name and
             all, not followed by one that says it is deleted.
         """
+        gone_before = await asyncio.to_thread(self._gone, scope)
+        hidden = {
+            path
+            for path, file in files.items()
+            if not gone_before.isdisjoint((*file.atoms, *file.archived))
+        }
+        files = {path: file for path, file in files.items() if path not in hidden}
         stored = {
             one.path: one for one in await asyncio.to_thread(self._store.profiles_of, scope, kind)
         }
@@ -86,14 +132,14 @@ class ProfileSync:
             return ()
         records = [_record(self._topic, one) for one in written]
         records += [
-            OutRecord(self._topic, one.profile_id.encode(), None)
-            if erase
-            else _record(self._topic, one)
+            _erased(self._topic, one) if erase or one.path in hidden else _record(self._topic, one)
             for one in gone
         ]
         await asyncio.to_thread(self._publish, records)
         vectors = await self._vectors(written, len(gone))
         await asyncio.to_thread(self._store.upsert_profiles, [*written, *gone], vectors)
+        gone_after = await asyncio.to_thread(self._gone, scope)
+        await asyncio.to_thread(self._take_out, scope, gone_after - gone_before)
         return tuple(one.path for one in (*written, *gone))
 
     async def _vectors(self, written: Sequence[Profile], gone: int) -> Vectors:
@@ -109,6 +155,10 @@ def _after(profile: Profile, stored: Profile | None) -> Profile:
     if stored is None or profile.version > stored.version:
         return profile
     return profile.model_copy(update={"version": stored.version + 1})
+
+
+def _erased(topic: str, profile: Profile) -> OutRecord:
+    return OutRecord(topic, profile.profile_id.encode(), None)
 
 
 def _record(topic: str, profile: Profile) -> OutRecord:

@@ -20,20 +20,23 @@ from connectors.metrics import SCENE_RUNS, SCENE_TOKENS
 from flows.scenes.agent import SceneAgent
 from flows.scenes.as_of import as_of
 from flows.scenes.checks import refusals
+from flows.scenes.edits import edit_refused, edited
 from flows.scenes.errors import Complaint, RunRefused
 from flows.scenes.job import JoinedJob
 from flows.scenes.locked import under_lock
 from flows.scenes.profiles import ProfileSync, file_of
 from flows.scenes.question import Opening
 from flows.scenes.repair import repair
+from flows.scenes.resting import gone_atoms
 from flows.scenes.writer import RULES, settled, write_by_rules
 from stores.coordination import ScopeLocks
 from stores.errors import MalformedAnswer, NoRecordedAnswer
 from stores.ids import content_id
 from stores.protocols import AtomReader, KeptOut, ProfileStore
-from stores.records import Atom, PersonaJob
+from stores.records import Atom, PersonaJob, ProfileEdit
 from stores.scenes import (
     CAPACITY,
+    PERSON,
     Change,
     Generation,
     HeatCounters,
@@ -142,6 +145,8 @@ class SceneWork:
     async def _apply(self, whole: JoinedJob, token: int, complaint: Complaint) -> SceneResult:
         parts, scope = self._parts, whole.scope
         applied = await asyncio.to_thread(self._applied, whole)
+        if whole.edit is not None:
+            return await self._edit(whole, whole.edit, token, done=bool(applied))
         erase = bool(whole.removed)
         job = whole.without(applied)
         if job is None:
@@ -156,6 +161,18 @@ class SceneWork:
         changed = await parts.sync.bring(scope, "scene", files, generation, erase=erase)
         SCENE_RUNS.labels("applied" if job else "repeated").inc()
         return SceneResult("applied", _persona_job(whole, asks, changed))
+
+    async def _edit(
+        self, job: JoinedJob, edit: ProfileEdit, token: int, *, done: bool
+    ) -> SceneResult:
+        """Give a scene a person's text, and tell of it."""
+        refused = "" if done else await asyncio.to_thread(self._take_edit, job, edit, token)
+        files, generation = await asyncio.to_thread(self._current, job.scope)
+        changed = await self._parts.sync.bring(job.scope, "scene", files, generation)
+        SCENE_RUNS.labels("edit_refused" if refused else "edited").inc()
+        if refused:
+            return SceneResult("skipped", reason=refused)
+        return SceneResult("applied", _persona_job(job, "", changed))
 
     # --- reading ----------------------------------------------------------------------------
 
@@ -175,14 +192,9 @@ class SceneWork:
         return folder.files(scope), folder.current(scope)
 
     def _known(self, job: JoinedJob) -> _Known:
-        kept_out, folder = self._parts.kept_out, self._parts.folder
+        folder = self._parts.folder
         atoms = [one for one in self._parts.atoms.atoms_of(job.scope) if one.scope == job.scope]
-        out = {
-            one.atom_id
-            for one in atoms
-            if one.status == "rejected" or (kept_out is not None and kept_out.covers_atom(one))
-        }
-        removed = frozenset(out | job.removed)
+        removed = gone_atoms(atoms, self._parts.kept_out) | job.removed
         files = folder.files(job.scope).values()
         told = (one for file in files for one in (*file.atoms, *file.archived))
         # An old history that is imported late does not turn the scenes back to its date.
@@ -205,6 +217,18 @@ class SceneWork:
             files = {one.path: file_of(one) for one in lost if one.scope == scope}
             folder.commit(copy, files, Change(job.at, "system", "brought back from the index"))
         return folder.checkout(scope, token, job.at)
+
+    def _take_edit(self, job: JoinedJob, edit: ProfileEdit, token: int) -> str:
+        """Commit a person's text; give the reason where it comes too late."""
+        parts, scope = self._parts, job.scope
+        atoms = [one for one in parts.atoms.atoms_of(scope) if one.scope == scope]
+        with self._checkout(job, token) as copy:
+            refused = edit_refused(edit, copy.files, atoms, parts.kept_out)
+            if not refused:
+                jobs = (job.job_id, *job.job_ids)
+                change = Change(job.at, PERSON, f"edited {edit.path}", jobs=jobs)
+                parts.folder.commit(copy, edited(copy.files, edit, job.at), change)
+        return refused
 
     def _take_out(self, job: JoinedJob, token: int, known: _Known) -> bool:
         """Take out what rests on removed atoms, in a generation of its own, and say if any did."""

@@ -33,7 +33,14 @@ from stores.records.flow import (
 )
 from stores.records.forget import Tombstone
 from stores.records.log import Headers, LogRecord, OutRecord, Position
-from stores.records.outcome import SKIP_REASONS, Outcome, OutcomeResult, PersonaJob, SceneJob
+from stores.records.outcome import (
+    SKIP_REASONS,
+    Outcome,
+    OutcomeResult,
+    PersonaJob,
+    ProfileEdit,
+    SceneJob,
+)
 from stores.records.profile import Profile, ProfileKind, profile_id
 
 __all__ = [
@@ -66,6 +73,7 @@ __all__ = [
     "PersonaJob",
     "Position",
     "Profile",
+    "ProfileEdit",
     "ProfileKind",
     "Redriven",
     "RefusedMemory",

@@ -23,7 +23,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def _no_control(value: str) -> str:
-    if _CONTROL.search(value):
+    if not value.isprintable() and _CONTROL.search(value):
         message = "must not contain control characters"
         raise ValueError(message)
     return value

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from stores.records.atom import AtomType
 from stores.records.event import L0Event
-from stores.records.log import LogRecord, Position
+from stores.records.log import Headers, LogRecord, Position
 
 __all__ = [
     "ClosedBy",
@@ -68,18 +68,28 @@ class SourcedEvent:
         return self.record.position
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = (self.scope, self.record, self.occurred_at, self.clock_ahead, self.redriven)
-        return (_sourced, fields)
+        # Flat: a snapshot holds thousands of events, and each object in it costs its own call.
+        record = self.record
+        fields = (*record.position, record.timestamp_ms, record.key, record.value, record.headers)
+        own = (self.scope, self.occurred_at, self.clock_ahead, self.redriven)
+        return (_sourced_again, (*own, *fields))
 
 
-def _sourced(
+def _sourced_again(
     scope: str,
-    record: LogRecord,
     occurred_at: datetime,
     clock_ahead: bool,
-    redriven: Redriven | None = None,
+    redriven: Redriven | None,
+    topic: str,
+    partition: int,
+    offset: int,
+    timestamp_ms: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers,
 ) -> SourcedEvent:
-    event = L0Event.model_validate_json(record.value or b"")
+    event = L0Event.model_validate_json(value or b"")
+    record = LogRecord(Position(topic, partition, offset), timestamp_ms, key, value, headers)
     return SourcedEvent(scope, event, record, occurred_at, clock_ahead, redriven)
 
 
@@ -100,6 +110,10 @@ class Window:
     events: tuple[SourcedEvent, ...]
     background: tuple[SourcedEvent, ...]
     closed_by: ClosedBy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = (self.window_id, self.scope, self.session_id, self.events, self.background)
+        return (Window, (*fields, self.closed_by))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, Field
 
 from stores.records.base import Contract
 
-__all__ = ["SKIP_REASONS", "Outcome", "OutcomeResult", "PersonaJob", "SceneJob"]
+__all__ = ["SKIP_REASONS", "Outcome", "OutcomeResult", "PersonaJob", "ProfileEdit", "SceneJob"]
 
 SKIP_REASONS: dict[str, str] = {
     "no_user_text": "the window holds nothing that a user said",
@@ -16,6 +16,8 @@ SKIP_REASONS: dict[str, str] = {
     "unknown_atom": "a rejection of an atom that the scope does not have",
     "dropped_by_operator": "a person dropped the dead letter for good",
     "not_due": "a persona job that no reason for a new persona came with",
+    "nothing_to_edit": "an edit of a scene or persona that is not there any more",
+    "forgotten_since": "an edit of a text that rests on what was forgotten or rejected since",
     "no_recorded_answer": "a replay may ask nobody, and no run of this job is recorded",
 }
 """Why an event, window or job can end as ``skipped``, by reason code."""
@@ -58,6 +60,19 @@ class Outcome(Contract):
     pipeline: str = Field(description="Version of the pipeline that decided it.")
 
 
+class ProfileEdit(Contract):
+    """A person's own text for a scene or persona that is there."""
+
+    path: str
+    text: str | None = Field(default=None, description="Markdown; null takes the file away.")
+    summary: str | None = Field(default=None, description="Of a scene; null leaves it as it is.")
+    atom_ids: tuple[str, ...] = Field(
+        default=(),
+        description="What the text before rests on: an edit made before one of these was "
+        "forgotten comes too late.",
+    )
+
+
 class SceneJob(Contract):
     """A request to the scene stage: these atoms of this scope are new, changed or gone."""
 
@@ -73,6 +88,9 @@ class SceneJob(Contract):
         default=False,
         description="An atom was superseded, rejected or forgotten: it does not wait its turn.",
     )
+    edit: ProfileEdit | None = Field(
+        default=None, description="A person's text for one scene; the job is about nothing else."
+    )
     occurred_at: AwareDatetime
 
 
@@ -86,5 +104,8 @@ class PersonaJob(Contract):
     scene_paths: tuple[str, ...] = ()
     removed_atom_ids: tuple[str, ...] = Field(
         default=(), description="Atoms that are gone: a persona that rests on them is made anew."
+    )
+    edit: ProfileEdit | None = Field(
+        default=None, description="A person's text for it; the job is about nothing else."
     )
     occurred_at: AwareDatetime

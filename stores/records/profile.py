@@ -44,6 +44,12 @@ class Profile(Contract):
     text: str = Field(description="The body, Markdown, without front matter.")
     heat: int = Field(default=0, ge=0, description="Recall hits, summed over merged files.")
     atom_ids: tuple[str, ...] = Field(default=(), description="Atoms it rests on.")
+    archived_ids: tuple[str, ...] = Field(
+        default=(), description="Those of `atom_ids` that the text no longer tells."
+    )
+    fields: dict[str, str | tuple[str, ...]] = Field(
+        default_factory=dict, description="Front matter of the file that is nobody's but its own."
+    )
     version: int = Field(ge=1)
     content_hash: str
     created_at: AwareDatetime

@@ -45,6 +45,8 @@ def changed_profiles(
                     text=file.body,
                     heat=file.heat,
                     atom_ids=(*file.atoms, *file.archived),
+                    archived_ids=file.archived,
+                    fields=dict(file.extra),
                     version=current.versions.get(path, current.number),
                     content_hash=digest(render(file).encode("utf-8")),
                     created_at=file.created,

@@ -68,6 +68,23 @@ def test_deletion_absent_after_reindex_and_restart(world: World) -> None:
     assert {tuple(one["event_ids"]) for one in forgotten} == {("s1-0",)}
 
 
+def test_deletion_absent_before_scenes_and_persona_are_rewritten(world: World) -> None:
+    """No run that rewrites them comes: what rests on it is told to nobody all the same."""
+    before = world.told(QUESTION)
+    assert {"recall", "scene rows", "persona rows"} <= holds(GONE, before), "the control"
+    nobody_writes = World(world.folder, {**world.env, "SEDIMENT_SCENE_WRITER": "off"})
+    atom = world.about(GONE)["atom_id"]
+    world.cli.run("forget", *ANA.options, "--atom", atom, "--yes")
+    nobody_writes.run()
+    told = world.told(QUESTION)
+    by_hand = {"scenes folder", "persona folder"}  # files for a person, until a run rewrites them
+    assert holds(GONE, told) - by_hand == set()
+    assert STAYS in told["recall"], "what else was in the same scene is still remembered"
+    world.wipe("milvus")
+    world.cli.run("rebuild")
+    assert holds(GONE, world.told(QUESTION)) - by_hand == set(), "nor does the topic bring it back"
+
+
 def test_deletion_absent_from_shared_copies(world: World) -> None:
     """Copies: an export, a generation, and the same memory kept under another agent."""
     coach = Owner(agent="coach")

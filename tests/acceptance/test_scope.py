@@ -247,8 +247,10 @@ def test_one_profile_is_of_one_scope(world: World) -> None:
     """What scenes and persona rest on are atoms of their own scope, by id."""
     with world.store() as store:
         for who in WORDS:
-            own = {atom.atom_id for atom in store.atoms_of(who.scope)}
+            # By what the records say themselves: the store's own filter is no witness here.
+            own = {atom.atom_id for atom in store.atoms_of(who.scope) if atom.scope == who.scope}
             profiles: list[Profile] = store.profiles_of(who.scope)
+            assert {one.scope for one in profiles} == {who.scope}
             assert {one.kind for one in profiles} == {"scene", "persona"}
             for one in profiles:
                 assert one.atom_ids

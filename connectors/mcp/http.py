@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager
 
 from mcp.server.mcpserver import Context
 from mcp.server.transport_security import TransportSecuritySettings
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.routing import Mount
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from connectors.mcp.tools import memory_server
@@ -17,9 +19,11 @@ from connectors.query.audit_log import Audited, CallNote
 from connectors.query.auth import Credential
 from connectors.query.failures import ApiError, as_api_error, error_response
 from connectors.query.limits import RequestLimits
+from connectors.query.peer_limit import PeerLimited
 from connectors.query.rate_limit import open_rate_limit
 from connectors.query.routes.access import credential_of
 from connectors.query.service import Caller, Service
+from connectors.query.traced import Traced
 from stores.errors import SedimentError
 
 __all__ = ["MCP_PATH", "http_app"]
@@ -28,8 +32,11 @@ MCP_PATH = "/mcp"
 _SCHEME = "bearer "
 
 
-def http_app(service: Service, *, request_timeout_s: float = 30.0) -> ASGIApp:
-    """Build the app over a service; every request carries its key, and there are no sessions."""
+def http_app(service: Service, *, request_timeout_s: float = 30.0) -> Starlette:
+    """Build the app over a service; every request carries its key, and there are no sessions.
+
+    Only probes and metrics need none: ``/healthz``, ``/readyz``, ``/metrics``.
+    """
 
     async def caller_of(ctx: Context) -> Caller:
         request = ctx.request_context.request
@@ -54,8 +61,27 @@ def http_app(service: Service, *, request_timeout_s: float = 30.0) -> ASGIApp:
         ):
             yield
 
-    app = Starlette(routes=[Mount("/", _Gate(tools, service))], lifespan=lifespan)
+    async def healthz(_request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def readyz(_request: Request) -> Response:
+        checks = await service.look()
+        ready = all(one == "ok" for one in checks.values())
+        return JSONResponse({"ready": ready, "checks": checks}, 200 if ready else 503)
+
+    async def metrics(_request: Request) -> Response:
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    routes = [
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/metrics", metrics),
+        Mount("/", _Gate(tools, service)),
+    ]
+    app = Starlette(routes=routes, lifespan=lifespan)
+    app.add_middleware(PeerLimited, settings=service.settings, keyed=service.keys is not None)
     app.add_middleware(Audited, audit=service.audit)
+    app.add_middleware(Traced)
     app.add_middleware(RequestLimits, timeout_s=request_timeout_s)  # the outermost
     return app
 

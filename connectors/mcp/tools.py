@@ -18,6 +18,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
+from connectors.mcp.following import ServiceInUse
 from connectors.query.auth import Right
 from connectors.query.failures import ApiError, as_api_error
 from connectors.query.fence import render, render_system
@@ -65,12 +66,16 @@ _TAKES = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world
 _log = logging.getLogger(__name__)
 
 
-def memory_server(service: Service, caller_of: CallerOf) -> MCPServer[Any]:
-    """Make the server; it is run on stdio, or over HTTP by :mod:`connectors.mcp.http`."""
+def memory_server(service: Service | ServiceInUse, caller_of: CallerOf) -> MCPServer[Any]:
+    """Make the server; it is run on stdio, or over HTTP by :mod:`connectors.mcp.http`.
+
+    :arg service: one that is exchanged while the server runs, or one for good.
+    """
+    in_use = service if isinstance(service, ServiceInUse) else ServiceInUse(service)
     server: MCPServer[Any] = MCPServer(
-        "sediment", instructions=_INSTRUCTIONS, version=service.pipeline, log_level="WARNING"
+        "sediment", instructions=_INSTRUCTIONS, version=in_use.current.pipeline, log_level="WARNING"
     )
-    tools = _Tools(service, caller_of)
+    tools = _Tools(in_use, caller_of)
     for tool, hints in (
         (tools.recall, _READS),
         (tools.memory_search, _READS),
@@ -86,8 +91,8 @@ def memory_server(service: Service, caller_of: CallerOf) -> MCPServer[Any]:
 class _Tools:
     """One method a tool; its docstring is what the agent reads."""
 
-    def __init__(self, service: Service, caller_of: CallerOf) -> None:
-        self._service = service
+    def __init__(self, in_use: ServiceInUse, caller_of: CallerOf) -> None:
+        self._in_use = in_use
         self._caller_of = caller_of
 
     async def recall(
@@ -102,9 +107,9 @@ class _Tools:
     ) -> str:
         """Recall what is known about the user and what bears on a question, best first."""
 
-        async def answered(caller: Caller) -> str:
+        async def answered(caller: Caller, service: Service) -> str:
             asked = RecallRequest(query=query, budget_tokens=budget_tokens, agent=agent, user=user)
-            return _told(await self._service.answer(caller, asked))
+            return _told(await service.answer(caller, asked))
 
         return await self._called("recall", ctx, "read", answered)
 
@@ -118,9 +123,9 @@ class _Tools:
     ) -> str:
         """Search single facts in memory; each line begins with the id of the fact."""
 
-        async def found(caller: Caller) -> str:
+        async def found(caller: Caller, service: Service) -> str:
             asked = SearchRequest(query=query, limit=limit, agent=agent, user=user)
-            return _listed((await self._service.find(caller, "atoms", asked)).items)
+            return _listed((await service.find(caller, "atoms", asked)).items)
 
         return await self._called("memory_search", ctx, "read", found)
 
@@ -134,9 +139,9 @@ class _Tools:
     ) -> str:
         """Search what was said, word for word; each line begins with the id of the message."""
 
-        async def found(caller: Caller) -> str:
+        async def found(caller: Caller, service: Service) -> str:
             asked = SearchRequest(query=query, limit=limit, agent=agent, user=user)
-            return _listed((await self._service.find(caller, "events", asked)).items)
+            return _listed((await service.find(caller, "events", asked)).items)
 
         return await self._called("event_search", ctx, "read", found)
 
@@ -151,13 +156,13 @@ class _Tools:
     ) -> str:
         """Read one scene, a situation or project as it stands, or list all of them."""
 
-        async def read(caller: Caller) -> str:
-            scope = self._service.scope_of(caller, ScopeParts(agent=agent, user=user))
-            store = self._service.store
+        async def read(caller: Caller, service: Service) -> str:
+            scope = service.scope_of(caller, ScopeParts(agent=agent, user=user))
+            store = service.store
             if name is not None:
-                scene = await self._service.blocking(partial(find_scene, store, scope, name))
+                scene = await service.blocking(partial(find_scene, store, scope, name))
                 return render_system(f"# {scene.title}\n\n{scene.text}", ())
-            scenes = await self._service.blocking(partial(store.profiles_of, scope, "scene"))
+            scenes = await service.blocking(partial(store.profiles_of, scope, "scene"))
             lines = [f"{one.path}: {one.summary or one.title}" for one in scenes]
             return render_system("", lines) or "There are no scenes yet."
 
@@ -179,9 +184,9 @@ class _Tools:
     ) -> str:
         """Keep something the user said or wants to be remembered. Found within a second or two."""
 
-        async def kept(caller: Caller) -> str:
-            owner = self._service.owner_of(caller, ScopeParts(agent=agent, user=user))
-            at = self._service.clock.now().isoformat()
+        async def kept(caller: Caller, service: Service) -> str:
+            owner = service.owner_of(caller, ScopeParts(agent=agent, user=user))
+            at = service.clock.now().isoformat()
             event_id = content_id("remember", owner.scope, owner.user, text, at)
             said = {
                 "v": 1,
@@ -197,7 +202,7 @@ class _Tools:
             # The name marks what an agent wrote, in the index and on every atom that comes of it.
             message = {**said, "role": "user", "name": WRITTEN_BY, "content": text}
             end = {**said, "event_id": f"{event_id}-end", "type": "session_end"}
-            accepted = await self._service.add_events(caller, [message, end])
+            accepted = await service.add_events(caller, [message, end])
             if accepted.errors:
                 first = accepted.errors[0]
                 raise ApiError(422, first.code, first.message, field=first.field)
@@ -219,7 +224,7 @@ class _Tools:
         the user asks for it.
         """
 
-        async def asked(caller: Caller) -> str:
+        async def asked(caller: Caller, service: Service) -> str:
             if bool(memory_ids) == bool(event_ids):
                 raise ApiError(422, "invalid_request", "give memory_ids or event_ids")
             request = ForgetRequest(
@@ -229,13 +234,28 @@ class _Tools:
                 agent=agent,
                 user=user,
             )
-            answer = await forget(self._service, caller, request)
+            answer = await forget(service, caller, request)
             return f"Asked for as {answer.event_id}; it is gone in a moment."
 
         return await self._called("forget", ctx, "write", asked)
 
     async def _called(
-        self, tool: str, ctx: Context, right: Right, work: Callable[[Caller], Awaitable[str]]
+        self,
+        tool: str,
+        ctx: Context,
+        right: Right,
+        work: Callable[[Caller, Service], Awaitable[str]],
+    ) -> str:
+        async with self._in_use.using() as service:
+            return await self._run(service, tool, ctx, right, lambda caller: work(caller, service))
+
+    async def _run(
+        self,
+        service: Service,
+        tool: str,
+        ctx: Context,
+        right: Right,
+        work: Callable[[Caller], Awaitable[str]],
     ) -> str:
         """Run a tool for whoever calls it; turn what goes wrong into one line."""
         status = 200
@@ -262,7 +282,7 @@ class _Tools:
             raise self._fault(tool, error) from None
         finally:
             if caller is not None and (caller.note.changes or status == HTTPStatus.FORBIDDEN):
-                self._service.audit.write("MCP", tool, status, caller.note)
+                service.audit.write("MCP", tool, status, caller.note)
 
     def _fault(self, tool: str, error: Exception) -> ToolError:
         where = "".join(traceback.format_tb(error.__traceback__))  # code, never values

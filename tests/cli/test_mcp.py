@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
+from connectors.filelog import FileLog
 from connectors.query.keys_file import load_keys
 from connectors.settings import Settings
-from tests.cli.in_process import ANA, InProcess
+from flows.runner import SystemClock
+from stores.generations import Pointer, pointer_record
+from tests.cli.in_process import ANA, InProcess, write_lines
 from tests.e2e.cli import Sediment
+from tests.rig.events import at, body
 
 
 def server(sediment: Sediment, *arguments: str) -> StdioServerParameters:
@@ -36,6 +43,70 @@ async def test_an_agent_recalls_over_stdio(remembered: InProcess) -> None:
         assert content.text.startswith(("<about>", "<memories>"))
         wider = await client.call_tool("recall", {**asked, "user": "bob"})
         assert wider.is_error
+
+
+@pytest.fixture
+def two(remembered: InProcess, tmp_path: Path) -> InProcess:
+    """A settled folder, and a generation v2 that nothing was replayed into but one memory."""
+    shutil.copytree(remembered.data_dir, tmp_path / "data")
+    cli = InProcess(tmp_path / "data")
+    dog = body("e9", content="I have a dog.", occurred_at=at(4000).isoformat())
+    cli.run("ingest", str(write_lines(tmp_path / "dog.jsonl", dog)))
+    cli.run("replay", "--into", "v2")
+    return cli
+
+
+async def told(client: Client, word: str) -> None:
+    """Ask until an answer has a word in it. Raises ``TimeoutError`` when none ever has."""
+
+    async def asking() -> None:
+        while True:
+            found = await client.call_tool("memory_search", {"query": "dog"})
+            (content,) = found.content
+            assert content.type == "text"
+            assert not found.is_error, content.text
+            if word in content.text:
+                return
+            await asyncio.sleep(0.2)
+
+    await asyncio.wait_for(asking(), 60)
+
+
+def promote(cli: InProcess, name: str) -> None:
+    log = FileLog(cli.data_dir / "log", SystemClock())
+    log.append([pointer_record("sediment.generations", Pointer(current=name))])
+
+
+@pytest.mark.asyncio
+async def test_on_stdio_it_goes_over_to_what_is_promoted(two: InProcess) -> None:
+    async with Client(stdio_client(server(Sediment(two.data_dir), *ANA))) as client:
+        before = await client.call_tool("memory_search", {"query": "dog"})
+        assert "dog" not in str(before.content)
+        promote(two, "v2")
+        await told(client, "dog")
+        promote(two, "nobody-made-this")  # cannot be opened: the one before goes on
+        await told(client, "dog")
+
+
+@pytest.mark.asyncio
+async def test_over_http_it_goes_over_to_what_is_promoted(two: InProcess) -> None:
+    sediment = Sediment(two.data_dir)
+    process = sediment.start("mcp", "--http", "--port", "0")
+    try:
+        assert process.stderr is not None
+        url = next(line for line in process.stderr if "serving tools on" in line).split()[-1]
+        async with Client(url) as client:
+            assert "recall" in {one.name for one in (await client.list_tools()).tools}
+            promote(two, "v2")
+            until = asyncio.get_running_loop().time() + 60
+            while (line := process.stderr.readline()) and "serving generation v2" not in line:
+                assert asyncio.get_running_loop().time() < until
+            assert "recall" in {one.name for one in (await client.list_tools()).tools}
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.asyncio

@@ -250,3 +250,21 @@ def test_without_keys_only_this_machine_is_served(world: World) -> None:
         accept = {"accept": "application/json, text/event-stream"}
         assert httpx.post(f"{url}/mcp", json=body, headers=accept).status_code == 200
     service.recall.close()
+
+
+def test_probes_and_metrics_need_no_key_and_leave_no_access_line(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = world.url.removesuffix("/mcp")
+    with caplog.at_level(logging.INFO, "sediment.access"):
+        assert httpx.get(f"{base}/healthz").json() == {"status": "ok"}
+        ready = httpx.get(f"{base}/readyz")
+        assert (ready.status_code, ready.json()["ready"]) == (200, True)
+        assert "sediment_rate_limited_total" in httpx.get(f"{base}/metrics").text
+        assert [one.getMessage() for one in caplog.records] == []
+        world.checks["milvus"] = ServiceUnavailable("milvus", "away")
+        away = httpx.get(f"{base}/readyz")
+        assert away.status_code == 503
+        assert away.json()["checks"] == {"milvus": "unavailable", "log": "ok"}
+        (told,) = [one.getMessage() for one in caplog.records]  # what fails is told
+        assert told.startswith("GET ") and " 503 " in told

@@ -14,6 +14,8 @@ from connectors.client.calls import A, Call
 from connectors.client.errors import ClientError, Unreachable
 from connectors.client.retries import Retries
 from connectors.query.memory_models import (
+    EditAnswer,
+    EventsPage,
     ForgetAnswer,
     MemoriesAnswer,
     MemoryAnswer,
@@ -163,16 +165,57 @@ class AsyncClient:
         """
         return await self._send(calls.add_events(events))
 
+    async def events(
+        self,
+        *,
+        session_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        newest_first: bool = False,
+        limit: int = 100,
+        cursor: str | None = None,
+        **scope: str,
+    ) -> EventsPage:
+        """List what was said, by event time; go on with ``next_cursor`` of the page before."""
+        fields = {
+            "session_id": session_id,
+            "since": since,
+            "until": until,
+            "newest_first": newest_first,
+            "limit": limit,
+            "cursor": cursor,
+        }
+        return await self._send(calls.events(self._with(scope, fields)))
+
     async def memories(
-        self, *, only_active: bool = False, limit: int = 1000, offset: int = 0, **scope: str
+        self,
+        *,
+        only_active: bool = False,
+        session_id: str | None = None,
+        newest_first: bool = False,
+        limit: int = 1000,
+        offset: int = 0,
+        cursor: str | None = None,
+        **scope: str,
     ) -> MemoriesAnswer:
-        """List the atoms of a scope, by event time and then id."""
-        fields = {"only_active": only_active, "limit": limit, "offset": offset}
+        """List the atoms of a scope, by event time; go on as with :meth:`events`."""
+        fields = {
+            "only_active": only_active,
+            "session_id": session_id,
+            "newest_first": newest_first,
+            "limit": limit,
+            "offset": offset,
+            "cursor": cursor,
+        }
         return await self._send(calls.memories(self._with(scope, fields)))
 
     async def memory(self, memory_id: str, **scope: str) -> MemoryAnswer:
         """Show one atom, its events, what it superseded and what superseded it."""
         return await self._send(calls.memory(memory_id, self._with(scope)))
+
+    async def edit(self, memory_id: str, text: str, **scope: str) -> EditAnswer:
+        """Ask that a memory gets another text, which takes its place; the old one is history."""
+        return await self._send(calls.edit(memory_id, self._with(scope, {"text": text})))
 
     async def reject(
         self, memory_id: str, *, reason: str | None = None, **scope: str

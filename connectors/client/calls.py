@@ -12,6 +12,10 @@ from pydantic import BaseModel, ValidationError
 
 from connectors.client.errors import ClientError, Invalid, error_for
 from connectors.query.memory_models import (
+    EditAnswer,
+    EditRequest,
+    EventsPage,
+    EventsRequest,
     ForgetAnswer,
     ForgetRequest,
     ListRequest,
@@ -36,6 +40,8 @@ __all__ = [
     "Call",
     "add_events",
     "answer_of",
+    "edit",
+    "events",
     "forget",
     "forget_memory",
     "memories",
@@ -90,6 +96,16 @@ def add_events(events: Iterable[L0Event | Mapping[str, Any]]) -> Call[EventsAnsw
 def memories(fields: Mapping[str, Any]) -> Call[MemoriesAnswer]:
     """List the atoms of a scope."""
     return Call("GET", "/v1/memories", MemoriesAnswer, params=_body(ListRequest, fields))
+
+
+def events(fields: Mapping[str, Any]) -> Call[EventsPage]:
+    """List what was said."""
+    return Call("GET", "/v1/events", EventsPage, params=_body(EventsRequest, fields))
+
+
+def edit(memory_id: str, fields: Mapping[str, Any]) -> Call[EditAnswer]:
+    """Give a memory another text."""
+    return Call("PATCH", _at("memories", memory_id), EditAnswer, json=_body(EditRequest, fields))
 
 
 def memory(memory_id: str, fields: Mapping[str, Any]) -> Call[MemoryAnswer]:

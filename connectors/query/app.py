@@ -8,9 +8,12 @@
 | ``GET /v1/persona``, ``/v1/scenes``, ``/v1/scenes/{name}`` | Markdown about a scope | read |
 | ``GET /v1/status`` | how fresh a scope is | read |
 | ``POST /v1/events`` | one event, or up to 500 | write |
+| ``GET /v1/events`` | what was said, page by page | read |
+| ``PATCH /v1/memories/{id}`` | a person's own words for a memory | write |
 | ``POST /v1/memories/{id}/reject`` | a wrong memory | write |
 | ``DELETE /v1/memories/{id}``, ``POST /v1/forget`` | forget for good | write, some admin |
 | ``POST /v3/...`` | clients of another system, see :mod:`connectors.query.v3` | read, write |
+| ``/ui`` | the status page, see :mod:`connectors.query.ui` | read, to change admin |
 | ``GET /healthz``, ``/readyz``, ``/metrics`` | probes and Prometheus | none, and no key |
 | ``GET /docs``, ``/openapi.json`` | the contract; the page loads its scripts from a CDN | none |
 
@@ -30,9 +33,13 @@ from starlette.types import ASGIApp
 from connectors.query.audit_log import Audited
 from connectors.query.failures import add_error_answers
 from connectors.query.limits import RequestLimits
+from connectors.query.peer_limit import PeerLimited
 from connectors.query.rate_limit import open_rate_limit
 from connectors.query.routes import router
 from connectors.query.service import Service
+from connectors.query.traced import Traced
+from connectors.query.ui import add_ui
+from connectors.query.ui.standing import LogView
 from connectors.query.v3 import add_v3
 from connectors.settings import Settings
 
@@ -41,8 +48,13 @@ __all__ = ["create_app", "server_config"]
 _HEADER_BYTES = 16 * 1024
 
 
-def create_app(service: Service, *, request_timeout_s: float = 30.0) -> FastAPI:
-    """Build the app over a service; who opened the service closes it, after the app's lifespan."""
+def create_app(
+    service: Service, *, request_timeout_s: float = 30.0, log: LogView | None = None
+) -> FastAPI:
+    """Build the app over a service; who opened the service closes it, after the app's lifespan.
+
+    :arg log: how ``/ui`` looks at the pipeline; without it that page says nothing of flows.
+    """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -59,9 +71,12 @@ def create_app(service: Service, *, request_timeout_s: float = 30.0) -> FastAPI:
     )
     app.state.service = service
     app.include_router(router)
+    app.add_middleware(PeerLimited, settings=service.settings, keyed=service.keys is not None)
     app.add_middleware(Audited, audit=service.audit)
+    app.add_middleware(Traced)
     app.add_middleware(RequestLimits, timeout_s=request_timeout_s)  # the outermost
     add_v3(app)
+    add_ui(app, service, log)
     add_error_answers(app)
     return app
 

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from connectors.settings import Settings
 from stores.errors import SettingsError
-from stores.ids import content_id
+from stores.ids import scope_hash
 from stores.protocols import Clock
 
 __all__ = ["AuditLog", "Audited", "CallNote", "open_audit_log", "scope_hash"]
@@ -32,12 +32,16 @@ _FAILED = 400
 
 @dataclass(slots=True)
 class CallNote:
-    """What becomes known of a call while it is answered; a route and its parts fill it in."""
+    """What becomes known of a call while it is answered; a route and its parts fill it in.
+
+    :arg logged: false for one of a flood of calls, which only the metrics count.
+    """
 
     key: str | None = None
     changes: bool = False
     scopes: Sequence[str] = ()
     code: str | None = None
+    logged: bool = True
 
     @classmethod
     def of(cls, scope: Mapping[str, Any]) -> CallNote:
@@ -72,14 +76,6 @@ class AuditLog:
         self._logger.log(level, "%s", json.dumps(line, ensure_ascii=False))
 
 
-def scope_hash(scope: str) -> str:
-    """Give what stands for a scope in the audit log: the same for the same scope.
-
-    A pseudonym, no secret: who knows a scope finds its lines.
-    """
-    return content_id("audit", scope)
-
-
 class Audited:
     """ASGI middleware: writes what changes memory and what is denied to the audit log."""
 
@@ -98,7 +94,7 @@ class Audited:
 
         def end(status: int) -> None:
             nonlocal ended
-            if not ended and (note.changes or status in _DENIED):
+            if not ended and note.logged and (note.changes or status in _DENIED):
                 route = getattr(scope.get("route"), "path", "-")
                 self._audit.write(scope["method"], route, status, note)
             ended = True

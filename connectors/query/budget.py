@@ -8,8 +8,9 @@ is always the best items and never a filler that happened to be short.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from connectors.query.fence import render, render_system
 from connectors.query.models import Cut, CutReason, RecallItem
@@ -18,6 +19,7 @@ __all__ = [
     "About",
     "Budget",
     "Fitted",
+    "FittedAnswer",
     "fit",
     "fit_answer",
     "fit_system",
@@ -94,38 +96,50 @@ def fit(
     ``render`` gives ``""`` for no items. The tokens are counted on the text of all items
     together, because tokens of joined texts do not add up.
     """
-
-    def fits(some: Sequence[RecallItem]) -> bool:
-        return count_tokens(render(some)) <= budget.tokens
-
     whole = [_cut_to(item, budget.chars_per_memory) for item in items[: budget.limit]]
     within = _within_chars(whole, budget.total_chars)
-    count = _longest_prefix(len(within), lambda size: fits(within[:size]))
+
+    @cache
+    def told(size: int) -> tuple[str, int]:
+        text = render(within[:size])
+        return text, count_tokens(text)
+
+    count = _longest_prefix(len(within), lambda size: told(size)[1] <= budget.tokens)
     taken = within[:count]
+    context, tokens = told(count)
     reason: CutReason = "limit"
     if count < len(whole):
         reason = "budget_tokens" if count < len(within) else "max_total_recall_chars"
         room = budget.total_chars - sum(len(item.text) for item in taken)
-        short = _shortened(whole[count], room, lambda one: fits([*taken, one]))
+        short = _shortened(
+            whole[count],
+            room,
+            lambda one: count_tokens(render([*taken, one])) <= budget.tokens,
+        )
         if short is not None:
             taken.append(short)
-    context = render(taken)
+            context = render(taken)
+            tokens = count_tokens(context)
     left = [item.id for item in items[len(taken) :]]
     return Fitted(
         items=tuple(_counted(item, count_tokens) for item in taken),
         context=context,
-        tokens=count_tokens(context),
+        tokens=tokens,
         cut=(report_cut(reason, left),) if left else (),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The system context: the text, its exact tokens, and what was left out."""
+    """The system context: the text, its exact tokens, and what was left out.
+
+    :arg scenes: lines that are told, the first ones.
+    """
 
     context: str
     tokens: int
     cut: tuple[Cut, ...]
+    scenes: int = 0
 
 
 def fit_system(
@@ -148,9 +162,20 @@ def fit_system(
     left = [line.split(":", 1)[0] for line in scenes[count:]]
     if told != persona:
         left.insert(0, "persona")
-    return About(
-        context, count_tokens(context), (report_cut("system_budget", left),) if left else ()
-    )
+    cut = (report_cut("system_budget", left),) if left else ()
+    return About(context, count_tokens(context), cut, count)
+
+
+@dataclass(frozen=True, slots=True)
+class FittedAnswer:
+    """A whole answer.
+
+    :arg told: ids of items left out because the system context tells the same in its line.
+    """
+
+    about: About
+    items: Fitted
+    told: tuple[str, ...]
 
 
 def fit_answer(
@@ -159,16 +184,28 @@ def fit_answer(
     count_tokens: Callable[[str], int],
     *,
     persona: str,
-    navigation: Sequence[str],
+    navigation: Mapping[str, str],
     system_share: float,
-) -> tuple[About, Fitted]:
+    beyond: Sequence[str] = (),
+) -> FittedAnswer:
     """Fit a whole answer into ``budget.tokens``: the system context first, items in what is left.
 
+    The system context is the same for every question, so it is the item that gives way where a
+    scene is both.
+
+    :arg navigation: lines of scenes by their ids, the most important first.
     :arg system_share: of the tokens, at most, for persona and scene lines.
+    :arg beyond: ids of what was found and comes after the items.
     """
-    about = fit_system(persona, navigation, int(budget.tokens * system_share), count_tokens)
-    left = replace(budget, tokens=budget.tokens - about.tokens)
-    return about, fit(items, left, render, count_tokens)
+    lines = tuple(navigation.values())
+    about = fit_system(persona, lines, int(budget.tokens * system_share), count_tokens)
+    told = frozenset(tuple(navigation)[: about.scenes])
+    left = [item for item in items if item.id not in told]
+    room = replace(budget, tokens=budget.tokens - about.tokens)
+    fitted = fit(left[: budget.limit], room, render, count_tokens)
+    if late := [*(item.id for item in left[budget.limit :]), *beyond]:
+        fitted = replace(fitted, cut=(*fitted.cut, report_cut("limit", late)))
+    return FittedAnswer(about, fitted, tuple(item.id for item in items if item.id in told))
 
 
 def report_cut(reason: CutReason, ids: Sequence[str]) -> Cut:

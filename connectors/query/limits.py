@@ -10,16 +10,19 @@ import asyncio
 import logging
 import time
 import traceback
+from http import HTTPStatus
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from connectors.query.failures import error_response
+from connectors.query.traced import PROBES
 
 __all__ = ["MAX_BODY_BYTES", "RequestLimits"]
 
 MAX_BODY_BYTES = 2 * 1024 * 1024
 _HEAR_OUT = 4  # times the limit
+_PAGES, _FORM = "/ui/", b"application/x-www-form-urlencoded"
 
 _log = logging.getLogger(__name__)
 _access = logging.getLogger("sediment.access")
@@ -63,7 +66,7 @@ class RequestLimits:
             nonlocal body_read
             body = await self._read(receive)
             body_read = True
-            if body and not _is_json(scope):
+            if body and not _is_taken(scope):
                 refusal = error_response(
                     415, "unsupported_media_type", "send JSON with content-type application/json"
                 )
@@ -92,7 +95,8 @@ class RequestLimits:
             await refusal(scope, receive, sending)
         route = getattr(scope.get("route"), "path", "-")  # the template: no ids in the log
         took_ms = (time.perf_counter() - started) * 1000
-        _access.info("%s %s %d %.1fms", scope["method"], route, status, took_ms)
+        if scope["path"] not in PROBES or status >= HTTPStatus.BAD_REQUEST:
+            _access.info("%s %s %d %.1fms", scope["method"], route, status, took_ms)
 
     async def _read(self, receive: Receive) -> bytes:
         """Read the body; of one that is too large keep nothing, but hear it out for a while.
@@ -119,12 +123,16 @@ class RequestLimits:
         return bytes(kept)
 
 
-def _is_json(scope: Scope) -> bool:
-    """Only JSON: a browser sends any other type to any address without asking first."""
+def _is_taken(scope: Scope) -> bool:
+    """Only JSON: a browser sends any other type to any address without asking first.
+
+    The forms of the status page carry a token instead.
+    """
+    wanted = _FORM if scope["path"].startswith(_PAGES) else b"application/json"
     for name, value in scope["headers"]:
         if name == b"content-type":
             kind: bytes = value.split(b";")[0].strip().lower()
-            return kind == b"application/json"
+            return kind == wanted
     return False
 
 

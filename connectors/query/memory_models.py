@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from pydantic import AwareDatetime, Field, model_validator
 
+from connectors.query.cursors import CURSOR
 from connectors.query.models import Answer, Layer, ScopeParts
-from stores.records import Atom, ControlRequest, ForgetTarget, Id, Profile
+from stores.records import Atom, ControlRequest, ForgetTarget, Id, IndexedEvent, Profile
 
 __all__ = [
+    "EditAnswer",
+    "EditRequest",
+    "EventsPage",
+    "EventsRequest",
     "ForgetAnswer",
     "ForgetPreview",
     "ForgetRequest",
@@ -24,33 +29,82 @@ __all__ = [
 ]
 
 _MAX_IDS = 1000  # named in one request
+MAX_MEMORY_CHARS = 8192
+"""Of a text that a person gives a memory."""
 
 # --- memories, status ---------------------------------------------------------------------
 
 
-class ListRequest(ScopeParts):
+class _Paged(ScopeParts):
+    cursor: str | None = Field(
+        default=None,
+        pattern=CURSOR,
+        description="`next_cursor` of the page before; left out, the first page.",
+    )
+    newest_first: bool = Field(default=False, description="Backwards in time.")
+
+
+class ListRequest(_Paged):
     """Query of ``GET /v1/memories``."""
 
     only_active: bool = Field(default=False, description="Leave out superseded atoms.")
+    session_id: Id | None = Field(default=None, description="Only what came of this session.")
     limit: int = Field(default=1000, ge=1, le=10_000)
-    offset: int = Field(default=0, ge=0, le=1_000_000_000)
+    offset: int = Field(
+        default=0, ge=0, le=1_000_000_000, description="Atoms to pass over, behind the cursor."
+    )
 
 
 class MemoriesAnswer(Answer):
-    """Atoms of a scope, by ``occurred_at`` and then id; ``total`` counts all pages."""
+    """One page of the atoms of a scope, by event time; ``total`` counts all pages."""
 
     items: tuple[Atom, ...]
     total: int
+    next_cursor: str | None = Field(default=None, description="Null on the last page.")
+
+
+class EventsRequest(_Paged):
+    """Query of ``GET /v1/events``."""
+
+    session_id: Id | None = Field(default=None, description="Only what this session said.")
+    since: AwareDatetime | None = Field(
+        default=None, description="Event time, RFC 3339, inclusive."
+    )
+    until: AwareDatetime | None = Field(
+        default=None, description="Event time, RFC 3339, exclusive."
+    )
+    limit: int = Field(default=100, ge=1, le=1000)
 
 
 class SourceEvent(Answer):
-    """An event that a memory came from, as the index keeps it."""
+    """An event as the index keeps it."""
 
     event_id: str
     session_id: str
     role: str
     text: str
     occurred_at: AwareDatetime
+    name: str = Field(default="", description="Of who speaks, where that has one.")
+
+    @classmethod
+    def of(cls, event: IndexedEvent) -> SourceEvent:
+        """Show an event."""
+        return cls(
+            event_id=event.event_id,
+            session_id=event.session_id,
+            role=event.role,
+            text=event.text,
+            occurred_at=event.occurred_at,
+            name=event.name,
+        )
+
+
+class EventsPage(Answer):
+    """One page of what was said, by event time; ``total`` counts all pages."""
+
+    items: tuple[SourceEvent, ...]
+    total: int
+    next_cursor: str | None = Field(default=None, description="Null on the last page.")
 
 
 class MemoryAnswer(Answer):
@@ -127,6 +181,32 @@ class ScenesAnswer(Answer):
     """The scenes of a scope, by name."""
 
     items: tuple[SceneHead, ...]
+
+
+# --- editing ---------------------------------------------------------------------------------
+
+
+class EditRequest(ScopeParts):
+    """Body of ``PATCH /v1/memories/{id}``."""
+
+    text: str = Field(
+        min_length=1,
+        max_length=MAX_MEMORY_CHARS,
+        pattern=r"\S",
+        description="What the memory says from now on.",
+    )
+
+
+class EditAnswer(Answer):
+    """An edit that is in the log, to be carried out by the flow.
+
+    ``memory_id`` is where the new text will be; where the scope has a memory that says the same
+    already, that one stands for it. ``event_id`` names the request in the outcomes; null where
+    the text is what it was, and nothing is to be done.
+    """
+
+    event_id: str | None
+    memory_id: str
 
 
 # --- forgetting ------------------------------------------------------------------------------

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, TypeVar
 
+from prometheus_client import Histogram
+
+from connectors import tracing
 from connectors.metrics import RECALL_SECONDS
 from connectors.query.fence import clean_text
 from connectors.query.models import Degraded, RecallItem, SearchLayer
@@ -23,6 +28,7 @@ __all__ = ["ARMS", "Parts", "item_of"]
 ARMS: tuple[SearchArm, ...] = ("dense", "keyword")
 
 _log = logging.getLogger(__name__)
+_LETTER = re.compile(r"\w")
 
 T = TypeVar("T")
 
@@ -34,7 +40,7 @@ class Parts:
         self.hits: dict[tuple[SearchLayer, SearchArm], list[Hit]] = {}
         self.ranked: dict[SearchLayer, list[Ranked]] = {}
         self.persona = ""
-        self.navigation: tuple[str, ...] = ()
+        self.navigation: dict[str, str] = {}
         self.answered = False
         self.degraded: list[Degraded] = []
         self.timings_ms: dict[str, float] = {}
@@ -73,7 +79,7 @@ class Parts:
             self._lost(f"{layer}.{arm}", "foreign_scope")
         self.answered = True
         self.hits[layer, arm] = [
-            hit for hit in own if clean_text(hit.record.text).strip() and self._holds(hit.record)
+            hit for hit in own if _says_something(hit.record.text) and self._holds(hit.record)
         ]
 
     def take_profiles(self, profiles: Sequence[Profile]) -> None:
@@ -82,21 +88,23 @@ class Parts:
         self.persona = "".join(one.text for one in profiles if one.kind == "persona")
         scenes = [one for one in profiles if one.kind == "scene"]
         scenes.sort(key=lambda one: (-one.heat, one.path))
-        self.navigation = tuple(f"{one.path}: {one.summary or one.title}" for one in scenes)
+        self.navigation = {
+            one.profile_id: f"{one.path}: {one.summary or one.title}" for one in scenes
+        }
 
-    def scenes_of(self, items: Sequence[RecallItem]) -> list[str]:
-        """Give the file names of the scenes among items."""
+    def scenes_of(self, ids: Iterable[str]) -> list[str]:
+        """Give the file names of the scenes among what was found."""
         paths = {
             one.id: one.record.path
             for one in self.ranked.get("scenes", ())
             if isinstance(one.record, Profile)
         }
-        return [paths[item.id] for item in items if item.layer == "scene"]
+        return [paths[one] for one in ids if one in paths]
 
     def shown(self, events: Sequence[IndexedEvent]) -> list[IndexedEvent]:
         """Leave out what must not be shown, as :meth:`keep` does."""
         scope = self._query.scope
-        return [one for one in events if one.scope == scope and clean_text(one.text).strip()]
+        return [one for one in events if one.scope == scope and _says_something(one.text)]
 
     def rank(self, relevant: Relevance) -> None:
         """Fuse what the arms gave, layer by layer."""
@@ -110,7 +118,8 @@ class Parts:
     def timed(self, step: str, started: float) -> None:
         """Note that ``step`` took from ``started`` until now."""
         seconds = self._monotonic() - started
-        RECALL_SECONDS.labels(step).observe(seconds)
+        _seconds_of(step).observe(seconds)
+        tracing.finished(f"recall.{step}", seconds)
         self.timings_ms[step] = round(seconds * 1000, 3)
 
     def _holds(self, record: Record) -> bool:
@@ -125,6 +134,17 @@ class Parts:
 
     def _lost(self, part: str, reason: str) -> None:
         self.degraded.append(Degraded(part=part, reason=reason))
+
+
+def _says_something(text: str) -> bool:
+    """Say whether there is anything to see; mostly the first letter says so."""
+    return _LETTER.search(text) is not None or bool(clean_text(text).strip())
+
+
+@cache
+def _seconds_of(step: str) -> Histogram:
+    """Give the metric of a step: looking it up by its name costs more than to count."""
+    return RECALL_SECONDS.labels(step)
 
 
 def item_of(ranked: Ranked, explain: bool) -> RecallItem:

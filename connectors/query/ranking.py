@@ -4,7 +4,8 @@ Scores of the arms are never compared: BM25 has no upper bound, and the offline 
 gives unrelated texts a cosine of 0.78. Reciprocal rank fusion (Cormack, Clarke and Büttcher,
 SIGIR 2009) needs only the places. Three things come on top of it, each by a factor:
 
-- **what a record is**: its layer, an atom's priority, a scene's heat, how recent it is;
+- **what a record is**: its layer, an atom's priority, a scene's heat, how recent it is, who said
+  it: somebody whom the question names, or an assistant;
 - **what stands around an event**: in a conversation the answer often stands beside the line
   that has the question's words, so a hit gives a share of its score to its neighbours;
 - **diversity**: of two items that say the same the better one stays.
@@ -17,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
 
 from connectors.query.models import SearchLayer
 from stores.protocols import Hit, SearchArm
@@ -63,6 +64,15 @@ and "The user moved to Berlin" have 0.9, a sentence and a longer one that holds 
 _REPEATS = 0.9  # of the trigrams of either: the same but for an ending
 _PRIORITY_SPAN = 0.2  # from the least to the most important atom
 _RECENCY_SPAN = 0.1  # between now and long ago
+_SPEAKER = 1.35
+"""Of an event whose speaker is named by the question: of what somebody does and likes, their own
+words tell most. On the development half of LoCoMo evidence within 500 tokens goes from 0.71 to
+0.75 by it, within 1,000 from 0.83 to 0.84; anything from 1.2 to 1.5 does the same."""
+_NO_PEOPLE = frozenset({"assistant", "system", "tool"})
+_NOT_A_PERSON = 0.6
+"""Of an event of an assistant, a tool or the system: memory is about people, and assistants are
+long-winded. On PersonaMem's development half, by BM25 alone, evidence within 2,000 tokens goes
+from 0.57 to 0.71 by it (0.69 with 0.7, 0.63 with 0.9)."""
 _STRICT_PRIORITY = 110  # a strict instruction counts as more than the most important
 _HEAT_STEP, _HEAT_STEPS = 0.02, 10
 
@@ -182,21 +192,28 @@ class Weights:
 
     :arg now: event times are measured from here; later ones count as now.
     :arg half_life: after it half of what recency gives is gone.
+    :arg question: who is named in it.
     """
 
     now: datetime
     half_life: timedelta
+    question: str = ""
 
     def weigh(self, items: Iterable[Ranked]) -> list[Ranked]:
         """Multiply scores; order anew."""
-        return _sorted(self._one(item) for item in items)
+        named = cache(partial(_names, self.question.casefold()))
+        return _sorted(self._one(item, named) for item in items)
 
-    def _one(self, item: Ranked) -> Ranked:
+    def _one(self, item: Ranked, named: Callable[[str], bool]) -> Ranked:
         factors = {"layer": LAYER_WEIGHTS[item.layer]}
         record = item.record
         if isinstance(record, Atom):
             points = _STRICT_PRIORITY if record.priority < 0 else record.priority
             factors["priority"] = 1 - _PRIORITY_SPAN / 2 + _PRIORITY_SPAN * points / 100
+        if isinstance(record, IndexedEvent) and record.name and named(record.name):
+            factors["speaker"] = _SPEAKER
+        if isinstance(record, IndexedEvent) and record.role in _NO_PEOPLE:
+            factors["role"] = _NOT_A_PERSON
         if isinstance(record, Profile):
             factors["heat"] = 1 + _HEAT_STEP * min(record.heat, _HEAT_STEPS)
         # By whole days, so that a question asked again gives the same answer to the last digit.
@@ -206,7 +223,8 @@ class Weights:
         score = item.score
         for factor in factors.values():
             score *= factor
-        return replace(item, score=score, factors={**item.factors, **factors})
+        # Not `replace`, which takes five times as long; a recall comes here a hundred times.
+        return Ranked(item.layer, item.record, score, item.ranks, {**item.factors, **factors})
 
 
 def distinct(ranked: Sequence[Ranked], limit: int) -> tuple[list[Ranked], list[Folded]]:
@@ -274,6 +292,15 @@ def _said_by(
         if len(said & grams(atom.record.text)) >= _SAME * len(said):
             return atom
     return None
+
+
+def _names(question: str, name: str) -> bool:
+    """Say whether a question names somebody, by any of their names; scripts without spaces too."""
+    return any(
+        re.search(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9])", question)
+        for word in name.casefold().split()
+        if len(word) > 1
+    )
 
 
 def _time_of(record: Record) -> datetime:

@@ -1,4 +1,7 @@
-"""How many calls a key may make: a token bucket for each, on Redis or in process.
+"""How many calls a key, or an address without one, may make: a token bucket for each.
+
+Buckets of keys are on Redis or in process, those of addresses always in process: who has no key
+must not fill a store that others share.
 
 A bucket holds ``burst`` tokens and gets ``rate`` a second; a call takes one. On Redis the whole
 step is one script with the server's own clock, so that services side by side share one limit.
@@ -6,6 +9,7 @@ step is one script with the server's own clock, so that services side by side sh
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -20,9 +24,19 @@ from connectors.metrics import RATE_LIMIT_ERRORS
 from connectors.settings import Settings
 from stores.errors import ServiceUnavailable
 
-__all__ = ["Limit", "LocalRateLimit", "RateLimit", "RedisRateLimit", "open_rate_limit"]
+__all__ = [
+    "Limit",
+    "LocalRateLimit",
+    "RateLimit",
+    "RedisRateLimit",
+    "open_rate_limit",
+    "peer_limit",
+    "peer_name",
+]
 
 _REDIS_TIMEOUT_S = 1.0
+_CALLERS_KNOWN = 10_000
+_IPV6_NETWORK = 64  # what one subscriber gets
 
 _TAKE = """
 local time = redis.call('TIME')
@@ -53,7 +67,7 @@ class Limit:
 
 
 class RateLimit(Protocol):
-    """Counts calls by key."""
+    """Counts calls by key, or by address."""
 
     async def take(self, key_id: str) -> float:
         """Count one call; give 0.0 when it may go on, else the seconds until the next may.
@@ -67,20 +81,32 @@ class RateLimit(Protocol):
 class LocalRateLimit:
     """A limit for one process. For one event loop.
 
+    Of more than ``most`` callers the one that was quiet for longest is forgotten, so that
+    addresses made up by the million cost no memory.
+
     :arg monotonic: seconds.
     """
 
-    def __init__(self, limit: Limit, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        limit: Limit,
+        monotonic: Callable[[], float] = time.monotonic,
+        *,
+        most: int = _CALLERS_KNOWN,
+    ) -> None:
         self._limit = limit
         self._monotonic = monotonic
+        self._most = most
         self._buckets: dict[str, tuple[float, float]] = {}
 
     async def take(self, key_id: str) -> float:
         """Count one call."""
         now = self._monotonic()
-        tokens, at = self._buckets.get(key_id, (float(self._limit.burst), now))
+        tokens, at = self._buckets.pop(key_id, (float(self._limit.burst), now))
         tokens = min(self._limit.burst, tokens + (now - at) * self._limit.rate)
         wait = 0.0 if tokens >= 1 else (1 - tokens) / self._limit.rate
+        if len(self._buckets) >= self._most:
+            del self._buckets[next(iter(self._buckets))]
         self._buckets[key_id] = (tokens if wait else tokens - 1, now)
         return wait
 
@@ -112,6 +138,27 @@ class RedisRateLimit:
                 return 0.0
             raise ServiceUnavailable(service="redis", message=type(error).__name__) from None
         return float(wait)
+
+
+def peer_limit(settings: Settings) -> LocalRateLimit | None:
+    """Make the limit of addresses that call without a valid key; ``None`` when it is off."""
+    rate = settings.rate_limit_peer if settings.rate_limit else 0
+    return LocalRateLimit(Limit(rate, max(1, int(2 * rate)))) if rate else None
+
+
+def peer_name(host: str) -> str:
+    """Give what the calls of an address are counted under.
+
+    >>> peer_name("127.0.0.1"), peer_name("2001:db8::17")
+    ('127.0.0.1', '2001:db8::/64')
+    """
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:  # a socket without one
+        return host
+    if address.version == 4:  # noqa: PLR2004
+        return host
+    return str(ipaddress.ip_network((address, _IPV6_NETWORK), strict=False))
 
 
 @asynccontextmanager

@@ -31,7 +31,7 @@ from connectors.settings import Settings
 from connectors.tokens import count_tokens
 from stores.errors import SedimentError, ServiceUnavailable, UserError
 from stores.protocols import Clock, Embedder, Hit, Neighbours, SearchArm, Searcher, Span
-from stores.records import IndexedEvent, Profile, ProfileKind
+from stores.records import IndexedEvent, Profile
 from stores.scenes import HeatCounters
 
 __all__ = ["Recall", "RecallPolicy", "RecallStore"]
@@ -84,8 +84,8 @@ class RecallPolicy:
 class RecallStore(Searcher, Neighbours, Protocol):
     """What recall reads."""
 
-    def profiles_of(self, scope: str, kind: ProfileKind | None = None) -> list[Profile]:
-        """Read the scenes and the persona of a scope, by kind and path."""
+    def profiles_seen(self, scope: str) -> list[Profile]:
+        """Read the scenes and the persona of a scope, by kind and path; as fresh as a search."""
         ...
 
 
@@ -170,10 +170,10 @@ class Recall:
             raise ServiceUnavailable(service="recall", message=message)
 
         rank_started = self._monotonic()
-        answer = self._answer(query, parts, now)
+        answer, shown = self._answer(query, parts, now)
         parts.timed("rank", rank_started)
         parts.timed("total", started)
-        if self._heat is not None and (told := parts.scenes_of(answer.items)):
+        if self._heat is not None and (told := parts.scenes_of(shown)):
             # Nobody waits for it: a hit that is not counted is no fault of the answer.
             self._pools["keyword"].submit(_count_hits, self._heat, query.scope, told)
         return answer.model_copy(
@@ -184,12 +184,18 @@ class Recall:
             }
         )
 
-    def _answer(self, query: RecallQuery, parts: Parts, now: datetime) -> RecallAnswer:
-        weights = Weights(now, self._policy.half_life)
+    def _answer(
+        self, query: RecallQuery, parts: Parts, now: datetime
+    ) -> tuple[RecallAnswer, Sequence[str]]:
+        """Give the answer, and the ids of all that was found and is told in it."""
+        weights = Weights(now, self._policy.half_life, query.text)
         merged = weights.weigh(item for layer in parts.ranked.values() for item in layer)
-        ranked, folded = distinct(merged, query.limit)
-        about, fitted = fit_answer(
-            [item_of(one, query.explain) for one in ranked[: query.limit]],
+        navigation = parts.navigation if "scenes" in query.layers else {}
+        # Scenes that the system context tells of give their places to what comes after them.
+        places = query.limit + len(navigation)
+        ranked, folded = distinct(merged, places)
+        fitted = fit_answer(
+            [item_of(one, query.explain) for one in ranked[:places]],
             Budget(
                 limit=query.limit,
                 tokens=query.budget_tokens,
@@ -198,23 +204,23 @@ class Recall:
             ),
             self._count_tokens,
             persona=parts.persona if "persona" in query.layers else "",
-            navigation=parts.navigation if "scenes" in query.layers else (),
+            navigation=navigation,
             system_share=self._policy.system_share,
+            beyond=[one.id for one in ranked[places:]],
         )
-        cut = [*about.cut, *fitted.cut]
-        if beyond := [one.id for one in ranked[query.limit :]]:
-            cut.append(report_cut("limit", beyond))
-        if folded:
-            cut.append(report_cut("said_by_another", [one.id for one in folded]))
-        return RecallAnswer(
-            items=fitted.items,
-            system_context=about.context,
-            user_context=fitted.context,
-            tokens=about.tokens + fitted.tokens,
+        cut = [*fitted.about.cut, *fitted.items.cut]
+        if said := [*(one.id for one in folded), *fitted.told]:
+            cut.append(report_cut("said_by_another", said))
+        answer = RecallAnswer(
+            items=fitted.items.items,
+            system_context=fitted.about.context,
+            user_context=fitted.items.context,
+            tokens=fitted.about.tokens + fitted.items.tokens,
             budget_tokens=query.budget_tokens,
             cut=tuple(cut),
             timings_ms={},
         )
+        return answer, [*(item.id for item in answer.items), *fitted.told]
 
     async def _within_time(self, work: Coroutine[None, None, None]) -> None:
         """Run ``work`` until it ends or the time is up; what it has gathered by then counts."""
@@ -274,7 +280,7 @@ class Recall:
             await self._look_around(query, events, parts)
 
     async def _profiles(self, scope: str, parts: Parts) -> None:
-        call = partial(self._store.profiles_of, scope)
+        call = partial(self._store.profiles_seen, scope)
         found = await parts.answer_of("profiles", self._run("keyword", call))
         if found is not None:
             parts.take_profiles([one for one in found if one.scope == scope])

@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 import anyio
 from anyio.to_thread import run_sync
 
+from connectors import tracing
 from connectors.metrics import RATE_LIMITED
 from connectors.query.accept import Accepted, accept_events
 from connectors.query.audit_log import AuditLog, CallNote, open_audit_log
@@ -36,8 +37,9 @@ from connectors.query.rate_limit import RateLimit
 from connectors.query.recall import Recall, RecallPolicy, RecallStore
 from connectors.settings import ScopeField, Settings
 from stores.errors import SedimentError
-from stores.protocols import AtomReader, Clock, Embedder
-from stores.records import IndexedEvent, OutRecord, Profile, ProfileKind
+from stores.paging import Page, PageRequest
+from stores.protocols import AtomReader, Clock, Embedder, Filter
+from stores.records import Atom, IndexedEvent, OutRecord, Profile, ProfileKind
 from stores.requests import Owner
 from stores.scenes import HeatCounters
 
@@ -67,6 +69,14 @@ class MemoryStore(AtomReader, Protocol):
 
     def events_of(self, scope: str, session_id: str | None = None) -> Iterator[IndexedEvent]:
         """Read all events of a scope or session, in no particular order."""
+        ...
+
+    def events_page(self, scope: str, where: Filter, asked: PageRequest) -> Page[IndexedEvent]:
+        """Read one page of the events of a scope or session, by event time."""
+        ...
+
+    def atoms_page(self, scope: str, where: Filter, asked: PageRequest) -> Page[Atom]:
+        """Read one page of the atoms of a scope, by event time."""
         ...
 
     def profiles_of(self, scope: str, kind: ProfileKind | None = None) -> list[Profile]:
@@ -143,7 +153,7 @@ class Service:
 
     async def answer(self, caller: Caller, asked: RecallRequest) -> RecallAnswer:
         """Recall what bears on a question. Raises as :meth:`Recall.recall`."""
-        return await self.recall.recall(
+        answer = await self.recall.recall(
             RecallQuery(
                 scope=self.scope_of(caller, asked),
                 text=asked.query,
@@ -159,6 +169,14 @@ class Service:
                 explain=asked.explain,
             )
         )
+        tracing.note(
+            {
+                "sediment.atom_ids": [one.id for one in answer.items if one.layer == "atom"],
+                "sediment.items": len(answer.items),
+                "sediment.degraded": len(answer.degraded),
+            }
+        )
+        return answer
 
     async def find(self, caller: Caller, layer: SearchLayer, asked: SearchRequest) -> SearchAnswer:
         """Search one layer; every page is cut from the same ranking."""
@@ -198,7 +216,7 @@ class Service:
     async def write(self, records: Sequence[OutRecord]) -> None:
         """Write records to the log; returns when they are safe there."""
         if records:
-            await self.blocking(partial(self.append, list(records)))
+            await self.blocking(partial(self.append, tracing.carried(records)))
 
     # --- who may ----------------------------------------------------------------------------
 

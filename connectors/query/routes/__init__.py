@@ -2,10 +2,19 @@
 
 from fastapi import APIRouter
 
-from connectors.query.routes import events, forgetting, health, memories, profiles, recall, status
+from connectors.query.routes import (
+    editing,
+    events,
+    forgetting,
+    health,
+    memories,
+    profiles,
+    recall,
+    status,
+)
 
 __all__ = ["router"]
 
 router = APIRouter()
-for part in (recall, events, memories, forgetting, profiles, status, health):
+for part in (recall, events, memories, editing, forgetting, profiles, status, health):
     router.include_router(part.router)

@@ -18,6 +18,7 @@ __all__ = [
     "BODY_ERRORS",
     "ERRORS",
     "NOT_FOUND",
+    "NO_LONGER_HOLDS",
     "Answers",
     "Reader",
     "TheService",
@@ -52,6 +53,9 @@ BODY_ERRORS: Answers = {
 """Errors of every route that also takes a body."""
 
 NOT_FOUND: Answers = {404: _error("Not in this scope.")}
+NO_LONGER_HOLDS: Answers = {
+    409: _error("The memory no longer holds; the message names the one that took its place.")
+}
 
 _bearer = HTTPBearer(auto_error=False, description="An API key of the keys file.")
 

@@ -1,16 +1,21 @@
-"""``POST /v1/events``: events into the log."""
+"""``/v1/events``: events into the log, and what was said, page by page."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Response
+from fastapi import APIRouter, Body, Query, Response
 from pydantic import SkipValidation
 
 from connectors.query.auth import RightMissing, ScopeRefused
+from connectors.query.cursors import read_cursor, write_cursor
 from connectors.query.failures import ApiError
+from connectors.query.memory_models import EventsPage, EventsRequest, SourceEvent
 from connectors.query.models import MAX_EVENTS, ErrorAnswer, ErrorBody, EventBatch, EventsAnswer
-from connectors.query.routes.access import BODY_ERRORS, TheService, Writer
+from connectors.query.routes.access import BODY_ERRORS, ERRORS, Reader, TheService, Writer
+from stores.paging import PageRequest
+from stores.protocols import Filter
 from stores.records import L0Event
 
 __all__ = ["router"]
@@ -63,6 +68,24 @@ async def add_events(
         errors=accepted.errors,
         error=error,
     )
+
+
+@router.get("/v1/events", responses=ERRORS)
+async def list_events(
+    asked: Annotated[EventsRequest, Query()], caller: Reader, service: TheService
+) -> EventsPage:
+    """List what was said in a scope or session, by event time, page by page.
+
+    Right: read.
+    """
+    scope = service.scope_of(caller, asked)
+    where = Filter(session_id=asked.session_id, since=asked.since, until=asked.until)
+    page_request = PageRequest(
+        asked.limit, read_cursor(asked.cursor), newest_first=asked.newest_first
+    )
+    page = await service.blocking(partial(service.store.events_page, scope, where, page_request))
+    items = tuple(SourceEvent.of(one) for one in page.records if one.scope == scope)
+    return EventsPage(items=items, total=page.total, next_cursor=write_cursor(page.next))
 
 
 def _bodies(body: object) -> list[object]:

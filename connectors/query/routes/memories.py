@@ -8,6 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
+from connectors.query.cursors import read_cursor, write_cursor
 from connectors.query.failures import ApiError
 from connectors.query.memory_models import (
     ListRequest,
@@ -18,6 +19,8 @@ from connectors.query.memory_models import (
 from connectors.query.models import ScopeParts
 from connectors.query.routes.access import ERRORS, NOT_FOUND, Reader, TheService
 from connectors.query.service import MemoryStore
+from stores.paging import PageRequest
+from stores.protocols import Filter
 from stores.records import MAX_ID_CHARS, Atom
 
 __all__ = ["MemoryId", "router"]
@@ -33,13 +36,15 @@ _CHAIN = 100  # atoms before and after one that are shown
 async def list_memories(
     asked: Annotated[ListRequest, Query()], caller: Reader, service: TheService
 ) -> MemoriesAnswer:
-    """List the atoms of a scope, by event time and then id. Right: read."""
+    """List the atoms of a scope, by event time, page by page. Right: read."""
     scope = service.scope_of(caller, asked)
-    found = await service.blocking(
-        partial(service.store.atoms_of, scope, only_active=asked.only_active)
+    where = Filter(session_id=asked.session_id, only_active=asked.only_active)
+    page_request = PageRequest(
+        asked.limit, read_cursor(asked.cursor), asked.offset, asked.newest_first
     )
-    page = found[asked.offset : asked.offset + asked.limit]
-    return MemoriesAnswer(items=tuple(page), total=len(found))
+    page = await service.blocking(partial(service.store.atoms_page, scope, where, page_request))
+    items = tuple(atom for atom in page.records if atom.scope == scope)
+    return MemoriesAnswer(items=items, total=page.total, next_cursor=write_cursor(page.next))
 
 
 @router.get("/v1/memories/{memory_id}", responses={**ERRORS, **NOT_FOUND})
@@ -65,13 +70,7 @@ def _show(store: MemoryStore, scope: str, memory_id: str) -> MemoryAnswer:
     return MemoryAnswer(
         memory=atom,
         events=tuple(
-            SourceEvent(
-                event_id=event.event_id,
-                session_id=event.session_id,
-                role=event.role,
-                text=event.text,
-                occurred_at=event.occurred_at,
-            )
+            SourceEvent.of(event)
             for event in sorted(found, key=lambda event: (event.occurred_at, event.position))
             if event.scope == scope
         ),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from http import HTTPStatus
 from typing import Any, cast
 
 from fastapi.responses import JSONResponse
 
+from connectors.query.editing import edit_memory, holds
 from connectors.query.failures import ApiError
 from connectors.query.models import RecallItem, SearchRequest
 from connectors.query.question import clean_query
@@ -28,8 +30,7 @@ from connectors.query.v3.memory_models import (
     AtomicUpdated,
 )
 from connectors.query.v3.models import Count, Deleted, iso
-from stores.records import ATOM_TYPES, Atom, AtomType, ControlRequest
-from stores.requests import edited_atom_id, request_event, request_record
+from stores.records import ATOM_TYPES, Atom, AtomType
 
 __all__ = ["router"]
 
@@ -79,25 +80,28 @@ async def search(call: Reading, body: AtomicSearch) -> JSONResponse:
 @router.post("/v3/atomic/update", response_model=Envelope[AtomicUpdated])
 async def update(call: Writing, body: AtomicUpdate) -> JSONResponse:
     """Give an atom another text. The flow does it in its turn. Right: write."""
-    atom = await call.service.blocking(partial(call.service.store.get_atom, call.scope, body.id))
-    if atom is None or atom.scope != call.scope or not _holds(call, atom):
-        raise ApiError(404, "not_found", "this scope has no atom with this id")
-    if body.background not in (None, atom.scene or ""):
-        message = "the background of an atom cannot be edited"
-        raise UnsupportedCall(message, field="background")
-    now = call.service.clock.now()
-    if body.content == atom.text:
-        own_id, version, at = atom.atom_id, atom.version, atom.occurred_at
-    else:
-        request = ControlRequest(target="atom", atom_ids=(atom.atom_id,))
-        event = request_event(
-            "edit", call.owner, request, now, session=atom.session_id, text=body.content
+    if body.background is not None:
+        atom = await call.service.blocking(
+            partial(call.service.store.get_atom, call.scope, body.id)
         )
-        topic = call.service.settings.topic("l0.events")
-        await call.service.write([request_record(event, call.scope, topic)])
-        # The new text is an atom of its own, which takes the place of the old one.
-        own_id, version, at = edited_atom_id(call.scope, event.event_id), 1, now
-    return call.answer(AtomicUpdated(id=own_id, version=f"v{version}", updated_at=iso(at)))
+        if atom is not None and body.background != (atom.scene or ""):
+            message = "the background of an atom cannot be edited"
+            raise UnsupportedCall(message, field="background")
+    try:
+        edited = await edit_memory(call.service, call.owner, body.id, body.content)
+    except ApiError as error:
+        if error.status != HTTPStatus.CONFLICT:
+            raise
+        # The other system has one text under an id: what no longer holds is not there.
+        raise ApiError(404, "not_found", "this scope has no atom with this id") from None
+    atom = edited.atom
+    # The new text is an atom of its own, which takes the place of the old one.
+    version, at = (
+        (1, call.service.clock.now()) if edited.event_id else (atom.version, atom.occurred_at)
+    )
+    return call.answer(
+        AtomicUpdated(id=edited.memory_id, version=f"v{version}", updated_at=iso(at))
+    )
 
 
 @router.post("/v3/atomic/delete", response_model=Envelope[Deleted])
@@ -118,18 +122,13 @@ def _listed(call: Call, asked: AtomicFilter) -> list[Atom]:
         atom
         for atom in call.service.store.atoms_of(call.scope, only_active=True)
         if atom.scope == call.scope
-        and _holds(call, atom)
+        and holds(call.service, atom)
         and asked.type in (None, atom.type)
         and asked.session_id in (None, atom.session_id)
         and asked.holds(atom.occurred_at)
     ]
     found.sort(key=lambda atom: (atom.occurred_at, atom.atom_id), reverse=True)
     return found
-
-
-def _holds(call: Call, atom: Atom) -> bool:
-    ended = atom.valid_until is not None and atom.valid_until <= call.service.clock.now()
-    return atom.status == "active" and not ended
 
 
 def _whole(call: Call, items: Sequence[RecallItem]) -> tuple[AtomicHit, ...]:

@@ -1,4 +1,4 @@
-"""``/v3/core``: L3, the persona. It is read here and written by the flow."""
+"""``/v3/core``: L3, the persona. The flow writes it; a person's text goes to it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from functools import partial
 
 from fastapi.responses import JSONResponse
 
-from connectors.query.v3.calls import Call, Reading, UnsupportedCall, Writing
+from connectors.query.editing import edit_profile
+from connectors.query.failures import ApiError
+from connectors.query.v3.calls import Call, Reading, Writing
 from connectors.query.v3.envelope import Envelope, v3_router
-from connectors.query.v3.memory_models import CoreFile, CoreRequest, CoreWrite
+from connectors.query.v3.memory_models import CoreFile, CoreRequest, CoreWrite, CoreWritten
 from connectors.query.v3.models import Count, iso
 from stores.records import Profile
 
 __all__ = ["router"]
 
 router = v3_router()
-
-_EDIT_THE_FILE = "the persona is not written over HTTP; edit its file in the scope's persona folder"
 
 
 @router.post("/v3/core/read", response_model=Envelope[CoreFile])
@@ -44,10 +44,18 @@ async def count(call: Reading, _body: CoreRequest) -> JSONResponse:
     return call.answer(Count(total=int(found is not None)))
 
 
-@router.post("/v3/core/write", response_model=Envelope[CoreFile])
-async def write(_call: Writing, _body: CoreWrite) -> JSONResponse:
-    """Not supported: 422. Right: write."""
-    raise UnsupportedCall(_EDIT_THE_FILE)
+@router.post("/v3/core/write", response_model=Envelope[CoreWritten])
+async def write(call: Writing, body: CoreWrite) -> JSONResponse:
+    """Give the persona that is there another text. The flow does it in its turn. Right: write."""
+    found = await call.service.blocking(partial(_persona, call))
+    known = found and await edit_profile(
+        call.service, call.scope, "persona", found.path, body.content
+    )
+    if not known:
+        message = "this scope has no persona yet; the flow makes the first one, from the scenes"
+        raise ApiError(404, "not_found", message)
+    at = iso(call.service.clock.now())
+    return call.answer(CoreWritten(version=known.version, updated_at=at))
 
 
 def _persona(call: Call) -> Profile | None:

@@ -33,12 +33,15 @@ __all__ = [
     "CoreFile",
     "CoreRequest",
     "CoreWrite",
+    "CoreWritten",
+    "Nothing",
     "ScenarioEntry",
     "ScenarioFile",
     "ScenarioFilter",
     "ScenarioList",
     "ScenarioPath",
     "ScenarioWrite",
+    "ScenarioWritten",
 ]
 
 # --- atomic ----------------------------------------------------------------------------------
@@ -171,8 +174,25 @@ class ScenarioPath(Request):
 class ScenarioWrite(ScenarioPath):
     """Body of ``scenario/write``."""
 
-    content: str
-    summary: str | None = None
+    content: str = Field(min_length=1)
+    summary: str | None = Field(default=None, max_length=1000)
+
+
+class CoreWritten(Answer):
+    """A text that is in the log. ``version`` is that of the text which it takes the place of."""
+
+    version: int
+    updated_at: str
+
+
+class ScenarioWritten(CoreWritten):
+    """The same of a scene file."""
+
+    path: str
+
+
+class Nothing(Answer):
+    """What a removal gives."""
 
 
 class ScenarioEntry(Answer):
@@ -221,4 +241,4 @@ class CoreRequest(Request):
 class CoreWrite(Request):
     """Body of ``core/write``."""
 
-    content: str
+    content: str = Field(min_length=1)

@@ -1,4 +1,4 @@
-"""``/v3/scenario``: L2, the scene files. They are read here and written by the flow or a person."""
+"""``/v3/scenario``: L2, the scene files. The flow writes them; a person's text goes to it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from typing import Any
 
 from fastapi.responses import JSONResponse
 
+from connectors.query.editing import edit_profile
+from connectors.query.failures import ApiError
 from connectors.query.v3.calls import Call, Reading, UnsupportedCall, Writing
 from connectors.query.v3.envelope import Envelope, v3_router
 from connectors.query.v3.memory_models import (
+    Nothing,
     ScenarioEntry,
     ScenarioFile,
     ScenarioFilter,
     ScenarioList,
     ScenarioPath,
     ScenarioWrite,
+    ScenarioWritten,
 )
 from connectors.query.v3.models import Count, iso
 from stores.records import Profile
@@ -23,8 +27,6 @@ from stores.records import Profile
 __all__ = ["router"]
 
 router = v3_router()
-
-_EDIT_THE_FILE = "scene files are not written over HTTP; edit the file in the scope's scene folder"
 
 
 @router.post("/v3/scenario/ls", response_model=Envelope[ScenarioList])
@@ -56,16 +58,30 @@ async def read(call: Reading, body: ScenarioPath) -> JSONResponse:
     return call.answer(ScenarioFile(**head, content=found.text))
 
 
-@router.post("/v3/scenario/write", response_model=Envelope[ScenarioFile])
-async def write(_call: Writing, _body: ScenarioWrite) -> JSONResponse:
-    """Not supported: 422. Right: write."""
-    raise UnsupportedCall(_EDIT_THE_FILE)
+@router.post("/v3/scenario/write", response_model=Envelope[ScenarioWritten])
+async def write(call: Writing, body: ScenarioWrite) -> JSONResponse:
+    """Give a scene file that is there another text. The flow does it in its turn. Right: write."""
+    known = await edit_profile(
+        call.service, call.scope, "scene", body.path, body.content, body.summary
+    )
+    if known is None:
+        message = "this scope has no scene file of this name; the flow makes them, from memories"
+        raise ApiError(404, "not_found", message, field="path")
+    at = iso(call.service.clock.now())
+    return call.answer(ScenarioWritten(path=known.path, version=known.version, updated_at=at))
 
 
-@router.post("/v3/scenario/rm", response_model=Envelope[ScenarioFile])
-async def rm(_call: Writing, _body: ScenarioPath) -> JSONResponse:
-    """Not supported: 422. Right: write."""
-    raise UnsupportedCall(_EDIT_THE_FILE)
+@router.post("/v3/scenario/rm", response_model=Envelope[Nothing])
+async def rm(call: Writing, body: ScenarioPath) -> JSONResponse:
+    """Take a scene file away; one that is not there is no error. The flow does it in its turn.
+
+    Right: write.
+    """
+    if body.path.endswith("/"):
+        message = "there are no folders here; name a file"
+        raise UnsupportedCall(message, field="path")
+    await edit_profile(call.service, call.scope, "scene", body.path, None)
+    return call.answer(Nothing())
 
 
 def _listed(call: Call, prefix: str) -> list[Profile]:

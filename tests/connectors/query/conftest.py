@@ -26,7 +26,7 @@ def shared_world() -> World:
 
 @pytest.fixture(scope="module")
 def plain_service(shared_world: World) -> Iterator[httpx.Client]:
-    yield from serve(shared_world, None)
+    yield from serve(shared_world, None, rate_limit=0)
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
+from typing import TypeVar
 
 import numpy as np
 
 from connectors.query.models import RecallItem
+from stores.ids import content_id
+from stores.paging import Page, PageRequest, Place, cut_page
 from stores.protocols import Filter, Hit, Span, Vectors
 from stores.records import (
     Atom,
@@ -143,8 +146,8 @@ class FakeSearcher:
             raise answer
         return answer[:limit]
 
-    def profiles_of(self, scope: str, kind: ProfileKind | None = None) -> list[Profile]:
-        return [one for one in self.profiles if one.scope == scope and kind in (None, one.kind)]
+    def profiles_seen(self, scope: str) -> list[Profile]:
+        return [one for one in self.profiles if one.scope == scope]
 
     def events_within(self, scope: str, spans: Sequence[Span], where: Filter) -> list[IndexedEvent]:
         self.spans.extend(spans)
@@ -183,6 +186,7 @@ class FakeStore:
         self.atoms: dict[str, Atom] = {}
         self.events: list[IndexedEvent] = []
         self.profiles: list[Profile] = []
+        self.asked: list[Filter] = []
 
     def atoms_of(self, scope: str, *, only_active: bool = False) -> list[Atom]:
         found = [
@@ -204,12 +208,36 @@ class FakeStore:
             if one.scope == scope and session_id in (None, one.session_id):
                 yield one
 
+    def atoms_page(self, scope: str, where: Filter, asked: PageRequest) -> Page[Atom]:
+        found = self.atoms_of(scope, only_active=where.only_active)
+        return _page([one for one in found if where.session_id in (None, one.session_id)], asked)
+
+    def events_page(self, scope: str, where: Filter, asked: PageRequest) -> Page[IndexedEvent]:
+        self.asked.append(where)
+        return _page([*self.events_of(scope, where.session_id)], asked)
+
     def profiles_of(self, scope: str, kind: ProfileKind | None = None) -> list[Profile]:
         return [one for one in self.profiles if one.scope == scope and kind in (None, one.kind)]
 
     def get_profile(self, scope: str, kind: ProfileKind, path: str) -> Profile | None:
         found = self.profiles_of(scope, kind)
         return next((one for one in found if one.path == path), None)
+
+
+R = TypeVar("R", Atom, IndexedEvent)
+
+
+def _page(records: Sequence[R], asked: PageRequest) -> Page[R]:
+    """Cut a page of records, each under a key as a row has one."""
+    rows = {
+        Place(
+            int(one.occurred_at.timestamp() * 1000), content_id("row", one.scope, _id_of(one))
+        ): one
+        for one in records
+    }
+    keys = cut_page(rows, asked)
+    by_key = {place.key: record for place, record in rows.items()}
+    return Page([by_key[key] for key in keys.records], keys.next, keys.total)
 
 
 def words(text: str) -> int:

@@ -73,6 +73,7 @@ class World:
             )
         }
         self.store.events = [event("e1", "I moved to Berlin"), event("e2")]
+        self.store.asked = []
         self.store.profiles = [
             profile("persona", "persona.md", "# Ana"),
             profile("scene", "moving.md", "boxes", "She moves", heat=3),

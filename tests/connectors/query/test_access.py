@@ -30,6 +30,7 @@ READS: list[Call] = [
     ("POST", "/v1/memories/search", {"query": "Where?", **ANA}),
     ("POST", "/v1/events/search", {"query": "Where?", **ANA}),
     ("GET", "/v1/memories", None),
+    ("GET", "/v1/events", None),
     ("GET", "/v1/memories/new", None),
     ("GET", "/v1/persona", None),
     ("GET", "/v1/scenes", None),
@@ -39,6 +40,7 @@ READS: list[Call] = [
 WRITES: list[Call] = [
     ("POST", "/v1/events", message()),
     ("POST", "/v1/memories/new/reject", {**ANA}),
+    ("PATCH", "/v1/memories/new", {**ANA, "text": "lives in Rome"}),
     ("DELETE", "/v1/memories/new", None),
     ("POST", "/v1/forget", {**ANA, "target": "atom", "atom_ids": ["new"]}),
     ("POST", "/v1/forget", {**ANA, "target": "atom", "atom_ids": ["new"], "dry_run": True}),
@@ -146,6 +148,7 @@ def test_writes_and_forgets_are_in_the_audit_log_and_reads_are_not(
     assert [(one["method"], one["route"], one["outcome"]) for one in lines] == [
         ("POST", "/v1/events", "done"),
         ("POST", "/v1/memories/{memory_id}/reject", "done"),
+        ("PATCH", "/v1/memories/{memory_id}", "done"),
         ("DELETE", "/v1/memories/{memory_id}", "done"),
         ("POST", "/v1/forget", "done"),  # the dry run is not among them
     ]
@@ -248,7 +251,31 @@ def test_a_key_that_calls_too_often_waits_and_others_do_not(world: World) -> Non
         assert audited(world)[0]["code"] == "rate_limited"
 
 
-def test_without_keys_there_is_no_limit(world: World) -> None:
-    for client in serve(world, None, rate_limit=0.001, rate_limit_burst=1):
-        found = {client.post("/v1/recall", json=READS[0][2]).status_code for _ in range(5)}
-        assert found == {200}
+def test_without_keys_an_address_has_its_limit(world: World) -> None:
+    for client in serve(world, None, rate_limit_peer=0.5):
+        first, second = (client.post("/v1/recall", json=READS[0][2]) for _ in range(2))
+        assert (first.status_code, second.status_code) == (200, 429)
+        assert error_of(second)["code"] == "rate_limited"
+        assert 1 <= int(second.headers["retry-after"]) <= 2
+        asked = len(world.searcher.asked)
+        assert client.get("/v1/status", params=ANA).status_code == 429
+        assert client.get("/healthz").status_code == 200
+        assert len(world.searcher.asked) == asked
+    for off in ({"rate_limit_peer": 0}, {"rate_limit": 0, "rate_limit_peer": 0.001}):
+        for client in serve(world, None, **off):
+            found = {client.post("/v1/recall", json=READS[0][2]).status_code for _ in range(5)}
+            assert found == {200}
+
+
+def test_guessing_keys_is_slowed_down_and_a_valid_key_is_not(world: World) -> None:
+    ring = KeyRing(entry for _, entry in MADE.values())
+    for client in serve(world, ring, rate_limit_peer=0.001):
+        guessed = [send(client, READS[0], f"sed_{number}") for number in range(4)]
+        assert [one.status_code for one in guessed] == [401, 429, 429, 429]
+        assert error_of(guessed[-1])["code"] == "rate_limited"
+        assert "www-authenticate" not in guessed[-1].headers
+        headers = {"x-tdai-service-id": "acme"}
+        wrapped = client.post("/v3/core/read", json={}, headers=headers)
+        assert (wrapped.status_code, wrapped.json()["code"]) == (429, 429)
+        assert [one["status"] for one in audited(world)] == [401]  # a flood fills no disk
+        assert {send(client, READS[0], MADE["read"][0]).status_code for _ in range(3)} == {200}

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.query.ranking import (
@@ -145,6 +145,7 @@ def test_folding_stops_where_nothing_more_can_be_shown() -> None:
     assert folded == []
 
 
+@settings(deadline=None)
 @given(
     dense=st.lists(st.integers(0, 30), unique=True, max_size=20),
     keyword=st.lists(st.integers(0, 30), unique=True, max_size=20),
@@ -179,6 +180,42 @@ def test_weights_never_turn_both_arms_against_one() -> None:
     one = Ranked("atoms", atom("one", day=30).model_copy(update={"priority": -1}), 0.0, {})
     single = replace(one, score=1 / (RRF_K + 1))
     assert [item.id for item in WEIGHTS.weigh([single, both])] == ["both", "one"]
+
+
+@pytest.mark.parametrize(
+    ("question", "name", "named"),
+    [
+        ("What did Maria paint?", "Maria Santos", True),
+        ("Where is MARIA's studio?", "maria", True),
+        ("小明喜欢什么?", "小明", True),
+        ("Bob喜欢什么?", "Bob", True),
+        ("What did Marian paint?", "Maria", False),
+        ("What did she paint?", "Maria", False),
+        ("A question about X?", "X", False),
+        ("What (if anything) is new?", "(if", True),
+        ("What did Maria paint?", "", False),
+    ],
+)
+def test_what_was_said_by_somebody_the_question_names_goes_first(
+    question: str, name: str, named: bool
+) -> None:
+    theirs = Ranked("events", replace(event("theirs"), name=name), 1.0, {})
+    other = Ranked("events", replace(event("other"), name="Zoe"), 1.1, {})
+    weights = replace(WEIGHTS, question=question)
+    ids = [one.id for one in weights.weigh([other, theirs])]
+    assert ids == (["theirs", "other"] if named else ["other", "theirs"])
+    assert ("speaker" in weights.weigh([theirs])[0].factors) == named
+
+
+@pytest.mark.parametrize("role", ["assistant", "tool", "system"])
+def test_what_people_said_goes_before_what_an_assistant_said(role: str) -> None:
+    person = Ranked("events", event("person"), 1.0, {})
+    other = Ranked("events", replace(event("other"), role=role), 1.5, {})
+    assert [one.id for one in WEIGHTS.weigh([other, person])] == ["person", "other"]
+    # Found by both arms it still goes before a person's line that one arm found.
+    both = replace(other, score=2 / (RRF_K + 1))
+    single = replace(person, score=1 / (RRF_K + 1))
+    assert [one.id for one in WEIGHTS.weigh([single, both])] == ["other", "person"]
 
 
 def test_a_scene_grows_with_its_heat() -> None:

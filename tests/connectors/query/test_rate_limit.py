@@ -39,6 +39,15 @@ async def test_a_bucket_empties_and_fills() -> None:
     assert [await limit.take("k") for _ in range(4)] == [0, 0, 0, 0.5]
 
 
+@pytest.mark.asyncio
+async def test_of_too_many_callers_the_quietest_is_forgotten() -> None:
+    limit = LocalRateLimit(Limit(rate=0.001, burst=1), Turned(), most=2)
+    assert [await limit.take(name) for name in ("one", "two", "one")] == [0, 0, 1000]
+    assert await limit.take("three") == 0  # in the place of "two"
+    assert await limit.take("one") == 1000
+    assert await limit.take("two") == 0
+
+
 @given(
     pauses=st.lists(st.floats(0, 3), max_size=60),
     rate=st.floats(0.1, 20),

@@ -22,7 +22,7 @@ from stores.errors import (
     UserError,
 )
 from stores.protocols import Filter, Span
-from stores.records import IndexedEvent, Position, Profile, ProfileKind
+from stores.records import IndexedEvent, Position, Profile
 from stores.scenes import LocalHeat
 from tests.connectors.query.fakes import (
     SCOPE,
@@ -448,9 +448,43 @@ async def test_a_scene_that_is_told_is_counted(searcher: FakeSearcher) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_scene_of_the_system_context_is_no_item_and_counts_all_the_same(
+    searcher: FakeSearcher,
+) -> None:
+    heat = LocalHeat()
+    searcher.profiles = [PERSONA, *SCENES]
+    searcher.answers["profiles", "dense"] = hits(SCENES[1])
+    recall = Recall(searcher, FakeEmbedder(), FakeClock(), heat=heat)
+    answer = await recall.recall(RecallQuery(SCOPE, "Where?"))
+    small = await recall.recall(RecallQuery(SCOPE, "Where?", budget_tokens=120))
+    without = await recall.recall(RecallQuery(SCOPE, "Where?", layers=("atoms", "events")))
+    for pool in recall._pools.values():
+        pool.shutdown(wait=True)
+    assert "moving to Berlin" in answer.system_context
+    assert [one.id for one in answer.items] == [one.id for one in without.items] != []
+    assert ("said_by_another", (SCENES[1].profile_id,)) in [
+        (cut.reason, cut.ids) for cut in answer.cut
+    ]
+    # Where its line finds no room in the system context it is an item as before.
+    assert "moving to Berlin" not in small.system_context
+    assert "scene" in [one.layer for one in small.items]
+    assert heat.take(SCOPE, "job", lambda job: False) == {"move.md": 2}
+
+
+@pytest.mark.asyncio
+async def test_places_of_scenes_already_told_go_to_what_comes_next(searcher: FakeSearcher) -> None:
+    searcher.profiles = SCENES
+    searcher.answers["profiles", "dense"] = hits(*SCENES)
+    async with recalling(searcher) as recall:
+        answer = await recall.recall(RecallQuery(SCOPE, "Where?", limit=1))
+    assert [one.layer for one in answer.items] != ["scene"]
+    assert len(answer.items) == 1
+
+
+@pytest.mark.asyncio
 async def test_without_its_profiles_the_rest_is_told(searcher: FakeSearcher) -> None:
     class Broken(FakeSearcher):
-        def profiles_of(self, scope: str, kind: ProfileKind | None = None) -> list[Profile]:
+        def profiles_seen(self, scope: str) -> list[Profile]:
             raise ServiceUnavailable("milvus", "connection refused")
 
     broken = Broken()

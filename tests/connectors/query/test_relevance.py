@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from connectors.query.relevance import OFFLINE_FLOOR, Relevance
+from stores.terms import index_terms
 
 UNLIKE, ALIKE = OFFLINE_FLOOR - 0.02, OFFLINE_FLOOR + 0.02
 
@@ -48,3 +53,37 @@ def test_without_a_known_scale_every_near_hit_counts() -> None:
     relevant = Relevance("Where does she live?", None)
     assert relevant("Something else", 0.1)
     assert not relevant("Something else", None)
+
+
+ROOTS = [
+    "die", "lie", "tie", "sky", "happy", "early", "ugly", "hop", "hope", "relate", "sensible",
+    "live", "run", "study", "try", "move", "general", "naïve", "über", "o'neil", "cat", "concat",
+    "start", "restart", "art", "party", "2024", "b2b", "łódź", "用户", "柏林", "кот",
+]  # fmt: skip
+ENDS = ["", "s", "es", "ed", "ing", "ies", "ied", "ly", "ness", "ation", "ability", "'s", "’s", "y"]
+IRREGULAR = ["dying", "lying", "tying", "dies", "lied", "skies", "skis"]
+a_word = st.one_of(
+    st.sampled_from(IRREGULAR),
+    st.builds("{}{}".format, st.sampled_from(ROOTS), st.sampled_from(ENDS)),
+)
+a_text = st.lists(
+    st.tuples(a_word, st.sampled_from([" ", "-", "_", "'", "，", ""])), max_size=8
+).map(lambda pairs: "".join(word + mark for word, mark in pairs))
+
+
+@given(question=a_word, text=a_text)
+def test_looking_at_beginnings_finds_what_stemming_every_word_finds(
+    question: str, text: str
+) -> None:
+    """The short way and the long one: every word of the text stemmed."""
+    words = Relevance(question, None)._words
+    if not words or not index_terms(question).strip():
+        return
+    terms = set(index_terms(text).split())
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    latin = {
+        word for word in words if not set(word) - set("abcdefghijklmnopqrstuvwxyz'0123456789ïüó")
+    }
+    found = len(latin & terms) + sum(word in folded for word in words - latin)
+    needed = max(1, -(-len(words) * 3 // 10))
+    assert Relevance(question, None)(text, None) is (found >= needed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -10,6 +11,7 @@ import pytest
 from connectors.query.memory_models import ForgetPreview
 from stores.errors import ServiceUnavailable
 from stores.records import L0Event
+from stores.requests import edited_atom_id
 from tests.connectors.query.fakes import SCOPE, atom, event, hits, profile
 from tests.connectors.query.serving import ANA, World, error_of
 
@@ -84,6 +86,65 @@ def test_memories_come_in_a_fixed_order(client: httpx.Client) -> None:
     assert [one["atom_id"] for one in body["items"]] == ["new"]
 
 
+def pages(client: httpx.Client, path: str, **asked: Any) -> Iterator[dict[str, Any]]:
+    """Follow the cursors of a list."""
+    cursor: dict[str, str] = {}
+    while True:
+        page = client.get(path, params={**ANA, **asked, **cursor}).json()
+        yield page
+        if page["next_cursor"] is None:
+            return
+        cursor = {"cursor": page["next_cursor"]}
+
+
+def test_memories_page_by_page(client: httpx.Client, world: World) -> None:
+    for newest_first, names in (
+        (False, ["oldest", "old", "new"]),
+        (True, ["new", "old", "oldest"]),
+    ):
+        found = [*pages(client, "/v1/memories", limit=2, newest_first=newest_first)]
+        assert [[one["atom_id"] for one in page["items"]] for page in found] == [
+            names[:2],
+            names[2:],
+        ]
+        assert [page["total"] for page in found] == [3, 3]
+    world.store.atoms["other"] = atom("other").model_copy(update={"session_id": "s2"})
+    (page,) = pages(client, "/v1/memories", session_id="s2")
+    assert [one["atom_id"] for one in page["items"]] == ["other"]
+
+
+def test_events_page_by_page_whatever_comes_and_goes(client: httpx.Client, world: World) -> None:
+    world.store.events = [event(f"e{day}", f"day {day}", day=day) for day in range(6)]
+    world.store.events.append(event("theirs", scope="acme/helper/bob"))
+    found = pages(client, "/v1/events", limit=2)
+    said = [one["event_id"] for one in next(found)["items"]]
+    # What is forgotten or comes late meanwhile moves no other event to another page.
+    world.store.events = [one for one in world.store.events if one.event_id not in ("e0", "e4")]
+    world.store.events.append(event("early", day=-1))
+    rest = [*found]
+    assert said + [one["event_id"] for page in rest for one in page["items"]] == [
+        "e0", "e1", "e2", "e3", "e5",
+    ]  # fmt: skip
+    assert rest[-1]["total"] == 5
+    assert rest[0]["items"][0] == {
+        "event_id": "e2", "session_id": "s1", "role": "user", "text": "day 2", "name": "",
+        "occurred_at": "2024-05-03T09:00:00Z",
+    }  # fmt: skip
+
+
+def test_events_take_filters_and_name_a_wrong_one(client: httpx.Client, world: World) -> None:
+    asked = {"session_id": "s9", "since": "2024-05-01T00:00:00Z", "until": "2024-06-01T00:00:00Z"}
+    (page,) = pages(client, "/v1/events", **asked)
+    assert page == {"items": [], "total": 0, "next_cursor": None}
+    (where,) = world.store.asked
+    assert (where.session_id, where.since is None, where.until is None) == ("s9", False, False)
+    for field, value in (("limit", 0), ("limit", 1001), ("cursor", "e2"), ("sesion_id", "s1")):
+        for path in ("/v1/events", "/v1/memories")[: 1 if field == "limit" else 2]:
+            response = client.get(path, params={**ANA, field: value})
+            assert response.status_code == 422
+            assert error_of(response)["field"] == field
+
+
 def test_one_memory_with_its_events_and_its_chain(client: httpx.Client) -> None:
     body = client.get("/v1/memories/new", params=ANA).json()
     assert body["memory"]["text"] == "lives in Berlin"
@@ -113,6 +174,7 @@ def test_another_scopes_memory_is_not_there(client: httpx.Client, world: World, 
         client.get(f"/v1/memories/{name}", params=ANA),
         client.delete(f"/v1/memories/{name}", params=ANA),
         client.post(f"/v1/memories/{name}/reject", json=ANA),
+        client.patch(f"/v1/memories/{name}", json={**ANA, "text": "lives in Rome"}),
     ):
         assert response.status_code == 404
         assert error_of(response)["code"] == "not_found"
@@ -120,6 +182,40 @@ def test_another_scopes_memory_is_not_there(client: httpx.Client, world: World, 
     # The control: its owner finds it.
     owner = client.get("/v1/memories/theirs", params={**ANA, "user": "bob"})
     assert owner.status_code == 200
+
+
+# --- editing ---------------------------------------------------------------------------------
+
+
+def test_an_edit_asks_the_flow(client: httpx.Client, world: World) -> None:
+    body = {**ANA, "text": "lives in Rome"}
+    response = client.patch("/v1/memories/new", json=body)
+    assert response.status_code == 202
+    asked = asked_for(world)
+    assert (asked.type, asked.text(), asked.session_id) == ("edit", "lives in Rome", "s1")
+    assert asked.request is not None
+    assert asked.request.atom_ids == ("new",)
+    made = edited_atom_id(SCOPE, asked.event_id)
+    assert response.json() == {"event_id": asked.event_id, "memory_id": made}
+
+
+def test_the_text_that_it_has_asks_for_nothing(client: httpx.Client, world: World) -> None:
+    response = client.patch("/v1/memories/new", json={**ANA, "text": "lives in Berlin"})
+    assert response.json() == {"event_id": None, "memory_id": "new"}
+    assert world.log == []
+
+
+def test_what_no_longer_holds_is_not_edited(client: httpx.Client, world: World) -> None:
+    response = client.patch("/v1/memories/old", json={**ANA, "text": "lives in Rome"})
+    assert response.status_code == 409
+    error = error_of(response)
+    assert error["code"] == "no_longer_holds"
+    assert "edit new" in error["message"]
+    for text in ("", " \n", "x" * 8193):
+        response = client.patch("/v1/memories/new", json={**ANA, "text": text})
+        assert response.status_code == 422
+        assert error_of(response)["field"] == "text"
+    assert world.log == []
 
 
 # --- forgetting ------------------------------------------------------------------------------

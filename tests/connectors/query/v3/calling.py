@@ -33,7 +33,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "scenario/rm": {"path": "moving.md"},
     "scenario/count": {},
     "core/read": {},
-    "core/write": {"content": "# Ana"},
+    "core/write": {"content": "# Ana B."},
     "core/count": {},
 }
 """A right body for every route, without the ids of the scope."""
@@ -42,7 +42,8 @@ WRITES = (
     "conversation/add", "conversation/delete", "atomic/update", "atomic/delete",
     "scenario/write", "scenario/rm", "core/write",
 )  # fmt: skip
-UNSUPPORTED = ("scenario/write", "scenario/rm", "core/write")
+EDITS = ("scenario/write", "scenario/rm", "core/write")
+"""Those that ask whoever keeps the files."""
 
 IDS = {"team_id": "blue", "agent_id": "helper", "user_id": "ana"}
 HEADERS = {"authorization": f"Bearer {SECRET}", "x-tdai-service-id": "acme"}

@@ -14,9 +14,9 @@ from stores.errors import ServiceUnavailable
 from tests.connectors.query.serving import SECRET_TEXT, World, serve
 from tests.connectors.query.v3.calling import (
     BODIES,
+    EDITS,
     HEADERS,
     IDS,
-    UNSUPPORTED,
     WRITES,
     call,
     ok,
@@ -81,12 +81,12 @@ def test_an_id_names_one_thing(
     assert not world.log
 
 
-@pytest.mark.parametrize("route", UNSUPPORTED)
-def test_what_is_not_supported(keyed: httpx.Client, world: World, route: str) -> None:
-    body = refused(call(keyed, route), 422)
-    assert body["data"]["reason"] == "unsupported"
-    assert "edit" in body["message"]
-    refused(call(keyed, route, IDS), 400)
+@pytest.mark.parametrize("route", EDITS)
+def test_where_nobody_writes_scenes_nobody_edits_them(world: World, route: str) -> None:
+    for client in serve(world, None, rate_limit=0, scene_writer="off"):
+        body = refused(call(client, route), 422)
+        assert body["data"]["reason"] == "unsupported"
+        assert "SEDIMENT_SCENE_WRITER" in body["message"]
     assert not world.log
 
 
@@ -101,7 +101,7 @@ def test_rights(world: World) -> None:
             response = call(
                 client, route, headers={**HEADERS, "authorization": f"Bearer {allowed}"}
             )
-            assert response.status_code == (422 if route in UNSUPPORTED else 200)
+            assert response.status_code == 200
 
 
 def test_too_many_calls(world: World) -> None:
@@ -116,7 +116,7 @@ def test_too_many_calls(world: World) -> None:
 
 def test_a_dead_log_loses_nothing_silently(client: httpx.Client, world: World) -> None:
     world.log_error = ServiceUnavailable("kafka", "10.0.0.9 refused")
-    for route in set(WRITES) - set(UNSUPPORTED):
+    for route in WRITES:
         response = call(client, route)
         assert refused(response, 503)["data"]["reason"] == "unavailable"
         assert int(response.headers["retry-after"]) > 0

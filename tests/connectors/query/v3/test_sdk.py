@@ -64,9 +64,10 @@ def test_every_method_of_the_client(sdk: Any, keyed: httpx.Client, world: World)
             assert caught.value.request_id.startswith("req-")
             return caught.value
 
-        refused(422, client.write_scenario, "moving.md", "# Boxes")
-        refused(422, client.rm_scenario, "moving.md")
-        refused(422, client.write_core, "# Ana")
+        assert client.write_scenario("moving.md", "# Boxes")["path"] == "moving.md"
+        client.rm_scenario("moving.md")
+        assert client.write_core("# Ana B.")["version"] == 1
+        refused(404, client.write_scenario, "boats.md", "# Boats")
         refused(404, client.update_atomic, "theirs", "x")
         refused(400, client.query_conversation, limit=101)
         denied = refused(403, client.with_isolation(user_id="bob").read_core)

@@ -1,4 +1,4 @@
-"""From a message added over ``/v3`` to an atom and its end, with the real flow and milvus-lite."""
+"""From a message added over ``/v3`` to an atom, a scene and their end, with the real flow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_from_a_message_to_an_atom_and_its_end(tmp_path: Path) -> None:
             {"role": "assistant", "content": "Good.", "timestamp": at(20 * n + 5).isoformat()},
         )
     ]
-    with running(Sediment(tmp_path / "data"), "up") as service:
+    with running(Sediment(tmp_path / "data", {"SEDIMENT_SCENE_QUIET_S": "0.2"}), "up") as service:
         added = [post(service, "conversation/add", session_id="s1", messages=turns)]
         added.append(post(service, "conversation/add", session_id="s1", messages=turns))
         assert added[0] == added[1]
@@ -60,6 +60,16 @@ def test_from_a_message_to_an_atom_and_its_end(tmp_path: Path) -> None:
         assert lisbon["id"] in [one["id"] for one in found]
         hits = post(service, "conversation/search", query="a dog", session_id="s1")["messages"]
         assert hits[0]["id"] == ids[2]
+
+        # A person's own words: the flow that keeps the files takes them.
+        path = until(lambda: post(service, "scenario/ls")["entries"] or None)[0]["path"]
+        post(service, "scenario/write", path=path, content="# Mine", summary="by hand")
+        until(lambda: post(service, "scenario/read", path=path)["content"] == "# Mine" or None)
+        until(lambda: post(service, "core/count")["total"] or None)
+        post(service, "core/write", content="# Me\n\nBy hand.")
+        until(lambda: "By hand" in post(service, "core/read")["content"] or None)
+        post(service, "scenario/rm", path=path)
+        until(lambda: post(service, "scenario/read", path=path)["content"] is None or None)
 
         stranger = {"user_id": "bob"}
         assert post(service, "conversation/query", **stranger) == {"messages": [], "total": 0}

@@ -71,7 +71,7 @@ def _sourced(
         message = "occurred_at: the date lies outside of years 1 to 9999 in UTC"
         return InvalidEvent("invalid_schema", message, field="occurred_at")
     logged_at = datetime.fromtimestamp(record.timestamp_ms / 1000, tz=timezone.utc)
-    clock_ahead = record.timestamp_ms > 0 and occurred_at > logged_at + CLOCK_TOLERANCE
+    clock_ahead = record.timestamp_ms > 0 and occurred_at - logged_at > CLOCK_TOLERANCE
     return SourcedEvent(
         scope=scope_key(parts),
         event=event,

@@ -2,7 +2,8 @@
 
 In ``all`` the jobs that reconcile makes go on inside the process, beside being written; so do
 those for the persona. From the topics it then takes only what nobody passes on: dead letters that
-were redriven, and jobs that a person asked for (they carry :data:`ASKED_HEADER`). The flows
+were redriven, and jobs that a person asked for (they carry
+:data:`~stores.requests.ASKED_HEADER`). The flows
 ``l2`` and ``l3`` take everything from their topics.
 """
 
@@ -23,28 +24,18 @@ from flows.async_stage import AsyncStage, Done, Failed, async_stage
 from flows.layer_outputs import JobKind
 from flows.outputs import Topics
 from flows.persona import PersonaResult, QueuedPersonaJob
+from flows.progress import LayersProgress
 from flows.scenes import JoinedJob, Pace, QueuedJob, SceneResult, join_jobs
 from flows.scenes.job import place_in_process
 from stores.errors import InvalidEvent
 from stores.protocols import Clock
 from stores.records import LogRecord, OutRecord, PersonaJob, SceneJob
+from stores.requests import ASKED_HEADER
 
-__all__ = ["ASKED_HEADER", "Layers", "LayersProgress", "behind_atoms", "persona_flow", "scene_flow"]
-
-ASKED_HEADER = "sediment-asked"
-"""Header of a job that a person asked for, so that it is known as nobody else's."""
+__all__ = ["Layers", "LayersProgress", "behind_atoms", "persona_flow", "scene_flow"]
 
 _Job = TypeVar("_Job", SceneJob, PersonaJob)
 _Queued = TypeVar("_Queued")
-
-
-@dataclass(slots=True)
-class LayersProgress:
-    """How far a run has come with scenes and personas. Counts of this process."""
-
-    jobs: int = 0
-    scenes: int = 0
-    personas: int = 0
 
 
 @dataclass(frozen=True)

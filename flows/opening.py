@@ -5,33 +5,39 @@ And says what belongs to which generation: names of groups and folders, topics m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from connectors import tracing
 from connectors.answers_topic import PublishedAnswers
+from connectors.dataflow import never
 from connectors.filelog import FileLog
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.sink import KafkaAppender
 from connectors.kafka.source import KafkaLog
 from connectors.kafka.topics import TOPICS, create_topics, delete_topics
 from connectors.llm import RecordedChat, make_chat
+from connectors.llm_limits import open_call_gate
 from connectors.log import Appender, LogReader
 from connectors.metrics import STORE_SECONDS
 from connectors.settings import Settings
 from connectors.tombstones_topic import TombstonesTopic
 from flows.generations import GenerationLog
+from flows.progress import FlowName
 from flows.replay.answers import AnswerTally, CountedChat, NobodyToAsk
 from flows.runner import SystemClock
-from flows.topology import FlowName
 from stores.answers import RedisAnswers, SqliteAnswers
-from stores.embedded import open_embedded
 from stores.generation_answers import GenerationAnswers
 from stores.generations import MAIN, AnswerMode
-from stores.milvus import MilvusStore
-from stores.protocols import AnswerJournal, ChatModel, Embedder
+from stores.protocols import AnswerJournal, ChatModel, Embedder, UnfinishedWrites
 from stores.tombstones import Tombstones
+from stores.unfinished import UnfinishedInFiles, UnfinishedInRedis
+
+if TYPE_CHECKING:
+    from stores.milvus import MilvusStore
 
 __all__ = [
     "Log",
@@ -50,6 +56,7 @@ __all__ = [
     "open_store",
     "open_store_server",
     "open_tombstones",
+    "open_unfinished",
     "prepare_topics",
     "recovery_folder",
     "resolved",
@@ -153,6 +160,9 @@ def open_store_server(settings: Settings, *, write: bool) -> Iterator[StoreServe
     if settings.milvus_uri:
         yield StoreServer(settings.milvus_uri, settings.milvus_token.get_secret_value())
         return
+    # Here: most commands open no store, and this takes longer to import than all else together.
+    from stores.embedded import open_embedded
+
     with open_embedded(settings.data_dir, write=write) as handle:
         yield StoreServer(handle.uri, handle.token, handle.refuse_writes)
 
@@ -192,6 +202,8 @@ def drop_store(settings: Settings, embedder: Embedder) -> None:
 def _connected_store(
     settings: Settings, embedder: Embedder, *, write: bool, server: StoreServer | None = None
 ) -> Iterator[MilvusStore]:
+    from stores.milvus import MilvusStore
+
     with ExitStack() as stack:
         if server is None:
             server = stack.enter_context(open_store_server(settings, write=write))
@@ -203,10 +215,15 @@ def _connected_store(
             embedding_name=embedder.name,
             analyzer=settings.analyzer,
             refuse_writes=server.refuse_writes,
-            observe=lambda operation, seconds: STORE_SECONDS.labels(operation).observe(seconds),
+            observe=_store_call,
         )
         stack.callback(store.close)
         yield store
+
+
+def _store_call(operation: str, seconds: float) -> None:
+    STORE_SECONDS.labels(operation).observe(seconds)
+    tracing.finished(f"store.{operation}", seconds)
 
 
 @contextmanager
@@ -245,19 +262,35 @@ def _all_answers(settings: Settings) -> Iterator[AnswerJournal]:
 
 
 @contextmanager
+def open_unfinished(settings: Settings) -> Iterator[UnfinishedWrites]:
+    """Open the notes about writes that have begun: Redis when it is set, else the data folder."""
+    if not settings.redis_url:
+        yield UnfinishedInFiles(settings.generation_dir / "unfinished")
+        return
+    prefix = f"{settings.topic('l1.atoms')}/unfinished"
+    with closing(UnfinishedInRedis(settings.redis_url, prefix)) as unfinished:
+        yield unfinished
+
+
+@contextmanager
 def open_chat(
-    settings: Settings, answers: AnswerMode = "missing", tally: AnswerTally | None = None
+    settings: Settings,
+    answers: AnswerMode = "missing",
+    tally: AnswerTally | None = None,
+    *,
+    stopping: Callable[[], bool] = never,
 ) -> Iterator[ChatModel | None]:
     """Make the model client with its recorded answers; ``None`` when no endpoint is configured.
 
     :arg answers: ``recorded`` asks nobody, and raises ``NoRecordedAnswer`` where none is.
     :arg tally: counts what was asked and what was there already.
+    :arg stopping: once true, no call waits for the limits any more.
     """
     if not settings.llm_base_url:  # no journal is made where nothing is recorded
         yield None
         return
-    with open_journal(settings) as journal:
-        chat: ChatModel | None = make_chat(settings, journal)
+    with open_journal(settings) as journal, open_call_gate(settings, stopping) as gate:
+        chat: ChatModel | None = make_chat(settings, journal, gate)
         if answers == "recorded":
             chat = RecordedChat(NobodyToAsk(settings.llm_model), journal)
         yield CountedChat(chat, tally) if chat is not None and tally is not None else chat
@@ -282,4 +315,4 @@ def file_log(settings: Settings) -> FileLog:
 
 def kafka_connection(settings: Settings) -> KafkaConnection:
     """Say how Kafka is reached."""
-    return KafkaConnection(settings.brokers, settings.kafka)
+    return KafkaConnection(settings.brokers, settings.kafka, patience_s=settings.broker_patience_s)

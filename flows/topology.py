@@ -19,13 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from functools import cache
+from typing import Any
 
 import bytewax.operators as op
 from bytewax.dataflow import Dataflow, Stream
 from bytewax.inputs import Source
 from bytewax.operators import KeyedStream
 from bytewax.outputs import FixedPartitionedSink
+from prometheus_client import Counter
 
 from connectors.dataflow import write_records
 from connectors.kafka.redrive import as_it_was
@@ -38,9 +40,11 @@ from flows.decode import decode
 from flows.extract.text import has_user_text
 from flows.forget.request import Forgetting, is_edit, is_request, without_forgotten
 from flows.index import index
-from flows.layers import Layers, LayersProgress, behind_atoms, persona_flow, scene_flow
+from flows.layers import Layers, behind_atoms, persona_flow, scene_flow
+from flows.observed import trace_decoded, trace_windows
 from flows.outputs import Topics
-from flows.reconcile import NewAtoms, StoredAtoms
+from flows.progress import EVENT_FLOWS, FLOWS, FlowName, Progress, source_topic
+from flows.reconcile import Leaving, NewAtoms, StoredAtoms
 from flows.window import Ended, Forgotten, Requested, Skipped, WindowPolicy, window
 from stores.errors import InvalidEvent, SettingsError
 from stores.protocols import Clock
@@ -57,26 +61,8 @@ __all__ = [
     "source_topic",
 ]
 
-FlowName = Literal["all", "l0", "l1", "l2", "l3"]
-FLOWS: tuple[FlowName, ...] = ("all", "l0", "l1", "l2", "l3")
-EVENT_FLOWS: tuple[FlowName, ...] = ("all", "l0", "l1")
-"""The flows that read the events topic."""
-_SOURCES: dict[FlowName, str] = {"l2": "l2.jobs", "l3": "l3.jobs"}
-
-
-ToExtract = Window | Forgetting
-ToReconcile = NewAtoms | Forgetting
-
-
-@dataclass(slots=True)
-class Progress:
-    """How far a run has come, for a progress bar. Counts of this process, from its start."""
-
-    read: int = 0
-    indexed: int = 0
-    windows: int = 0
-    ended: int = 0
-    layers: LayersProgress = field(default_factory=LayersProgress)
+ToExtract = Window | Forgetting | Leaving
+ToReconcile = NewAtoms | Forgetting | Leaving
 
 
 @dataclass(frozen=True)
@@ -105,21 +91,16 @@ class Parts:
     layers: Layers | None = None
 
 
-def source_topic(name: FlowName) -> str:
-    """Give the topic that a flow reads, without prefix."""
-    return _SOURCES.get(name, "l0.events")
-
-
 def build_flow(name: FlowName, parts: Parts) -> Dataflow:
     """Wire one of the dataflows. Nothing is opened or started."""
     flow = Dataflow(f"sediment_{name}")
     records = op.input("events", flow, parts.source)
-    if name in _SOURCES:
+    if name not in EVENT_FLOWS:
         written = _layer(name, records, parts)
         write_records("write", op.merge("written", *written), parts.sink)
         return flow
     decoded = op.map("decode", records, lambda record: _Decoded.of(record, parts))
-    events = op.filter_map("valid", decoded, lambda result: result.event)
+    events = trace_decoded(op.filter_map("valid", decoded, lambda result: result.event))
     tombstones = op.flat_map("tombstones", decoded, lambda result: result.tombstone(parts))
     written = [tombstones]
     if name != "l0":
@@ -147,6 +128,11 @@ def _layer(name: FlowName, records: Stream[LogRecord], parts: Parts) -> list[Str
     return (scene_flow if name == "l2" else persona_flow)(read, parts.layers)
 
 
+@cache
+def _decoded_of(event_type: str) -> Counter:
+    return EVENTS_DECODED.labels(event_type)
+
+
 @dataclass(frozen=True, slots=True)
 class _Decoded:
     record: LogRecord
@@ -160,7 +146,7 @@ class _Decoded:
         value = decode(record, parts.scope_fields, redriven)
         parts.progress.read += 1
         if isinstance(value, SourcedEvent):
-            EVENTS_DECODED.labels(value.event.type).inc()
+            _decoded_of(value.event.type).inc()
             if is_request(value):
                 parts.kept_out.add(tombstone_of(value))
         return cls(record, value)
@@ -208,10 +194,7 @@ def _l1(events: Stream[SourcedEvent], parts: Parts) -> list[Stream[OutRecord]]:
             return outputs.skipped(cut.ended, topics)
         if isinstance(cut.ended, Forgotten):
             return outputs.forgotten(cut.ended.event, topics)
-        if cut.wanted or isinstance(cut.ended, Requested):
-            return []
-        progress.ended += 1
-        return outputs.without_user_text(cut.ended, topics)
+        return []
 
     def not_extracted(
         item: tuple[str, Done[ToExtract, ToReconcile] | Failed[ToExtract]],
@@ -223,8 +206,8 @@ def _l1(events: Stream[SourcedEvent], parts: Parts) -> list[Stream[OutRecord]]:
                 if isinstance(result, Failed)
                 else []
             )
-        if isinstance(result, Failed):
-            return failed(result.item, "extract", result)
+        if isinstance(result, Failed) or isinstance(result.item, Leaving):
+            return []  # it leaves behind those before it
         assert isinstance(result.output, NewAtoms)
         left = result.output.window
         if not left.events:
@@ -239,10 +222,18 @@ def _l1(events: Stream[SourcedEvent], parts: Parts) -> list[Stream[OutRecord]]:
             if isinstance(result, Failed):
                 return outputs.failed_request(result.item, result, topics)
             return outputs.applied(result.item, result.output, topics)
+        if isinstance(result.item, Leaving):
+            return leaving(result.item)
         if isinstance(result, Failed):
             return failed(result.item.window, "reconcile", result)
         progress.ended += 1
         return outputs.stored(result.item, result.output, topics)
+
+    def leaving(one: Leaving) -> list[OutRecord]:
+        if one.failed is not None:
+            return failed(one.window, "extract", one.failed)
+        progress.ended += 1
+        return outputs.without_user_text(one.window, topics)
 
     def failed(window: Window, stage: str, failure: Failed[Any]) -> list[OutRecord]:
         progress.ended += 1
@@ -265,6 +256,7 @@ def _l1(events: Stream[SourcedEvent], parts: Parts) -> list[Stream[OutRecord]]:
         stopping=parts.stopping,
         kept_out=parts.kept_out,
     )
+    ended = trace_windows("trace_windows", ended)
     cut = op.map_value("cut", ended, lambda one: _Cut.of(one, progress))
     windows: KeyedStream[ToExtract] = op.filter_map_value(
         "windows", cut, lambda one: one.to_extract(parts.kept_out)
@@ -297,13 +289,15 @@ class _Cut:
         if isinstance(self.ended, Requested):
             request = self.ended.event
             return Forgetting(request, kept_out.add(tombstone_of(request)))
-        return self.ended if self.wanted and isinstance(self.ended, Window) else None
+        if not isinstance(self.ended, Window):
+            return None
+        return self.ended if self.wanted else Leaving(self.ended)
 
 
 def _new_atoms(result: Done[ToExtract, ToReconcile] | Failed[ToExtract]) -> ToReconcile | None:
     if isinstance(result, Failed):
-        return None
+        return Leaving(result.item, result) if isinstance(result.item, Window) else None
     output = result.output
-    if isinstance(output, Forgetting):
+    if isinstance(output, (Forgetting, Leaving)):
         return output
     return replace(output, attempts=result.attempts) if output.window.events else None

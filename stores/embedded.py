@@ -13,6 +13,11 @@ Three things milvus-lite leaves to its caller are done here, for the owner and a
   milvus-lite has the rows in neither of the places a read looks at, and a row written in it
   may go to a log that is about to be deleted.
 - **Flushing** (:class:`FlushPolicy`).
+- **A full disk.** A write that was cut leaves a torn row in the write-ahead log, and the next
+  start reads no further: rows that were written behind it would be gone. A flush that was cut
+  takes its rows out of memory, and the next one deletes their log. So nothing is written where
+  less than :data:`RESERVE_BYTES` are free; and should a write be cut all the same, nothing is
+  read, written or flushed any more: the next start finds everything that had been written.
 
 What a killed process leaves: every upsert that returned is in the write-ahead log and is there
 again after the next :func:`open_embedded`. A power cut may lose what the operating system had
@@ -26,6 +31,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 import secrets
 import threading
 import time
@@ -40,8 +46,9 @@ from typing import Any
 import grpc
 
 from stores.errors import ServiceUnavailable, UserError
+from stores.milvus_errors import DISK_FULL
 
-__all__ = ["EmbeddedStore", "FlushPolicy", "open_embedded"]
+__all__ = ["RESERVE_BYTES", "EmbeddedStore", "FlushPolicy", "open_embedded"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +57,11 @@ _ROW_WRITES = frozenset({"Insert", "Upsert", "Delete"})
 _OPEN = frozenset({"Connect", "GetVersion", "CheckHealth", "HasCollection", "ShowCollections"})
 _MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 _POLL_S = 0.05
+_ERRNO = re.compile(r"\[errno \d+\]", re.IGNORECASE)  # what the system says, in an answer
+_left_open: list[Any] = []
+"""Databases that must not be closed; their files stay open until the process ends."""
+RESERVE_BYTES = 32 * 1024 * 1024
+"""Free space that is left alone: room for a request's rows in the log, and for their flush."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +223,7 @@ class _Server:
         self._warming = threading.Thread(target=jieba.initialize, name="jieba-dictionary")
         self._warming.start()
         self._gates: defaultdict[str, _Gate] = defaultdict(_Gate)
+        self._space = _Space(folder)
         self._flusher = _Flusher(self._flush, policy)
         for name in names:
             self._flusher.wrote(name)  # there may be rows in the write-ahead log
@@ -223,7 +236,8 @@ class _Server:
                 ("grpc.so_reuseport", 0),
             ],
         )
-        guarded = _Guarded(MilvusServicer(self._db), token, self._gates, self._flusher)
+        service = MilvusServicer(self._db)
+        guarded = _Guarded(service, token, self._gates, self._flusher, self._space)
         milvus_pb2_grpc.add_MilvusServiceServicer_to_server(guarded, self._grpc)
         port = self._grpc.add_insecure_port("127.0.0.1:0")
         self._grpc.start()
@@ -231,27 +245,61 @@ class _Server:
 
     def _flush(self, name: str) -> None:
         with self._gates[name].exclusive():
-            if self._db.has_collection(name):
-                self._db.get_collection(name).flush()
+            if self._db.has_collection(name) and not self._space.broken:
+                try:
+                    self._db.get_collection(name).flush()
+                except Exception as error:
+                    self._space.failed(error)
+                    raise
 
     def close(self) -> None:
         self._flusher.close()
         self._grpc.stop(grace=2).wait()
         self._pool.shutdown(wait=True)
         self._warming.join()
-        self._db.close()
+        if self._space.broken:  # closing would flush
+            _left_open.append(self._db)
+        else:
+            self._db.close()
+
+
+class _Space:
+    """Whether milvus-lite may be used at all. See the module, on a full disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.broken = ""
+
+    def refusal(self, *, write: bool) -> str:
+        """Say why a call must not be made now; empty when it may be."""
+        if not self.broken and write:
+            disk = os.statvfs(self._folder)
+            if disk.f_bavail * disk.f_frsize < RESERVE_BYTES:
+                return f"{DISK_FULL}: {self._folder} has less than {RESERVE_BYTES >> 20} MiB left"
+        return self.broken
+
+    def failed(self, why: object) -> None:
+        """Note that a write was cut: what is in memory is not what the next start will find."""
+        self.broken = f"{DISK_FULL}, or cannot be written: {self._folder}: {why}"
+        logger.error("milvus-lite is used no more by this process: %s", self.broken)
 
 
 class _Guarded:
     """milvus-lite's service, each call checked for the token and let through its gate."""
 
     def __init__(
-        self, service: Any, token: str, gates: defaultdict[str, _Gate], flusher: _Flusher
+        self,
+        service: Any,
+        token: str,
+        gates: defaultdict[str, _Gate],
+        flusher: _Flusher,
+        space: _Space,
     ) -> None:
         self._service = service
         self._authorization = base64.b64encode(token.encode()).decode()
         self._gates = gates
         self._flusher = flusher
+        self._space = space
 
     def __getattr__(self, method: str) -> Callable[[Any, Any], Any]:
         call = getattr(self._service, method)
@@ -263,12 +311,16 @@ class _Guarded:
             name = getattr(request, "collection_name", "")
             if method in _OPEN or not name:
                 return call(request, context)
+            if refusal := self._space.refusal(write=method in _ROW_WRITES):
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refusal)
             if method in _READS:
                 with self._gates[name].shared():
                     return call(request, context)
             if method in _ROW_WRITES:
                 with self._gates[name].writing():
                     answer = call(request, context)
+                    if _ERRNO.search(answer.status.reason):
+                        self._space.failed(answer.status.reason)
                 self._flusher.wrote(name)
                 return answer
             with self._gates[name].exclusive():
@@ -346,10 +398,8 @@ class _Flusher:
         while (name := self._next()) is not None:
             try:
                 self._flush(name)
-            except Exception:
-                # The rows are safe in the write-ahead log and still found by searches.
-                logger.exception("milvus-lite could not flush %s; will try again", name)
-                self.wrote(name)
+            except Exception:  # the store refuses everything from now on
+                logger.exception("milvus-lite could not flush %s", name)
 
     def _next(self) -> str | None:
         """Wait for the next collection that is due; ``None`` at the end."""

@@ -4,8 +4,10 @@
 SedimentError
 ├── Transient                 try again later: the retry policy may look at nothing else
 │   ├── RequestTimedOut       no answer in time
-│   ├── RateLimited           429, or our own budget; carries retry_after
+│   ├── RateLimited           429; carries retry_after
+│   ├── LimitReached          our own limit on model calls: waiting for it uses up no attempt
 │   ├── ServiceUnavailable    connection refused, 5xx, store down
+│   │   └── LogAway           the log does not answer: waiting for it uses up no attempt
 │   └── LockConflict          somebody else holds the scope
 ├── Terminal                  the same input will fail the same way: dead letter
 │   ├── InvalidEvent          bytes that are not an event of the contract
@@ -30,7 +32,9 @@ from typing import Any
 __all__ = [
     "FlowHalted",
     "InvalidEvent",
+    "LimitReached",
     "LockConflict",
+    "LogAway",
     "MalformedAnswer",
     "NoRecordedAnswer",
     "OversizedInput",
@@ -88,9 +92,18 @@ class RequestTimedOut(Transient):
 
 
 class RateLimited(Transient):
-    """429, or our own call budget is used up."""
+    """429: the other side wants fewer calls."""
 
     reason = "rate_limited"
+
+
+class LimitReached(Transient):
+    """Our own limit on model calls leaves no room now; nobody was asked.
+
+    It says nothing about the item, so it uses up no attempt, however often it happens.
+    """
+
+    reason = "waits_for_limit"
 
 
 class ServiceUnavailable(Transient):
@@ -104,6 +117,14 @@ class ServiceUnavailable(Transient):
     def __init__(self, service: str, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(f"{service}: {message}", retry_after=retry_after)
         self.service = service
+
+
+class LogAway(ServiceUnavailable):
+    """The log itself does not answer.
+
+    It says nothing about the item, and to give the item up would need the log: so it uses up no
+    attempt.
+    """
 
 
 class LockConflict(Transient):

@@ -12,9 +12,9 @@ record lies in its collection.
 **What is visible when.** ``atoms_of``, ``get_atom``, ``vectors_of``, ``events_of``,
 ``get_events``, ``profiles_of``, ``get_profile`` and ``holds`` read strongly: everything whose
 upsert returned is there, and nothing whose deletion returned (about 200 ms on a server).
-Searches and ``events_within`` read with bounded staleness. On milvus-lite they see a write or a
-deletion at once; on a Milvus 2.3.5 server an upsert was found 0.2 to 0.4 s after it returned, a
-deletion as soon as it returned or up to 0.2 s later.
+Searches, ``events_within`` and ``profiles_seen`` read with bounded staleness. On milvus-lite they
+see a write or a deletion at once; on a Milvus 2.3.5 server an upsert was found 0.2 to 0.4 s after
+it returned, a deletion as soon as it returned or up to 0.2 s later.
 
 **One request, one change.** Rows of one upsert call that fit in a request (1,000 rows, some
 megabytes of text) change together: while a writer did nothing but rewrite two atoms in one call,

@@ -165,15 +165,20 @@ class MilvusBase:
         if not self._server().lite:
             self._query(layer, within, limit=1)
 
-    def _pages(self, layer: Layer, within: str) -> Iterator[list[dict[str, Any]]]:
-        """Read all rows page by page, by key. What was written before the first page is there."""
+    def _pages(
+        self, layer: Layer, within: str, *, field: str = "record", rows: int | None = None
+    ) -> Iterator[list[dict[str, Any]]]:
+        """Read one column of all rows page by page, by key.
+
+        What was written before the first page is there.
+        """
         self._wait_for_writes(layer, within)
         last = ""
-        while rows := self._query(
-            layer, f'{within} and id > "{last}"', limit=_PAGE_ROWS, paged=True
+        while found := self._query(
+            layer, f'{within} and id > "{last}"', limit=rows or _PAGE_ROWS, field=field, paged=True
         ):
-            yield rows
-            last = max(row["id"] for row in rows)
+            yield found
+            last = max(row["id"] for row in found)
 
     def _by_key(
         self, layer: Layer, keys: Sequence[str], *, field: str = "record"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import grpc
 from pymilvus.exceptions import ConnectError, MilvusException, MilvusUnavailableException
 
-from stores.errors import SedimentError, ServiceUnavailable, Terminal
+from stores.errors import SedimentError, ServiceUnavailable, Terminal, UserError
 
-__all__ = ["CALL_ERRORS", "translated"]
+__all__ = ["CALL_ERRORS", "DISK_FULL", "translated"]
 
 CALL_ERRORS = (MilvusException, grpc.RpcError, ConnectionError, TimeoutError)
 """What a pymilvus call raises when it fails."""
+
+DISK_FULL = "the disk is full"
+"""How the embedded store begins to say that it has no room to write."""
 
 # Server codes that say "not now": not ready, unavailable, memory, too many requests, internal,
 # disk, rate limit, and a collection that is not loaded yet.
@@ -29,8 +32,16 @@ _TRANSIENT_STATUS = frozenset(
 
 
 def translated(operation: str, error: BaseException) -> SedimentError:
-    """Give the error to raise instead: ``ServiceUnavailable``, or ``Terminal``."""
+    """Give the error to raise instead: ``ServiceUnavailable``, or ``Terminal``.
+
+    A disk without room is a ``UserError``: it stops the flow, where a dead letter would need
+    room as well.
+    """
     message = f"{operation}: {_text_of(error)}"
+    if DISK_FULL in message:
+        return UserError(
+            f"milvus-lite: {message}. Free some space and start again; nothing is lost"
+        )
     if _is_transient(error):
         service = "milvus"
         return ServiceUnavailable(service, message)

@@ -22,6 +22,7 @@ from stores.milvus_schema import (
     record_key,
     spans_expression,
 )
+from stores.paging import Page, PageRequest, Place, cut_page
 from stores.protocols import Filter, Hit, Span, Vectors
 from stores.records import Atom, IndexedEvent, Profile, ProfileKind
 from stores.terms import query_terms
@@ -29,6 +30,8 @@ from stores.terms import query_terms
 __all__ = ["MilvusReading"]
 
 _MAX_HITS = 16_384  # what a server gives at most
+_PLACES = 10_000  # times and keys read at once: below a megabyte
+_MOST_SEEN = 1000  # profiles of a scope; a folder has some fifteen
 _MOST_WITHIN = 1000  # events of all spans; a session that says more in minutes is a machine's
 
 
@@ -44,6 +47,11 @@ class MilvusReading(MilvusBase):
             rows = [row for page in self._pages("atoms", within) for row in page]
         atoms = [cast(Atom, read_record("atoms", row["record"])) for row in rows]
         return sorted(atoms, key=lambda atom: (atom.occurred_at, atom.atom_id))
+
+    def atoms_page(self, scope: str, where: Filter, asked: PageRequest) -> Page[Atom]:
+        """Read one page of the atoms of a scope (strong read), by event time."""
+        page = self._page("atoms", scope, where, asked)
+        return Page([cast(Atom, record) for record in page.records], page.next, page.total)
 
     def get_atom(self, scope: str, atom_id: str) -> Atom | None:
         """Read one atom (strong read), or ``None`` when the scope has no such atom."""
@@ -100,6 +108,12 @@ class MilvusReading(MilvusBase):
             for row in page:
                 yield cast(IndexedEvent, read_record("events", row["record"]))
 
+    def events_page(self, scope: str, where: Filter, asked: PageRequest) -> Page[IndexedEvent]:
+        """Read one page of the events of a scope or session (strong read), by event time."""
+        page = self._page("events", scope, where, asked)
+        records = [cast(IndexedEvent, record) for record in page.records]
+        return Page(records, page.next, page.total)
+
     def events_within(self, scope: str, spans: Sequence[Span], where: Filter) -> list[IndexedEvent]:
         """Read events of stretches of sessions, in the order of the log; as fresh as a search.
 
@@ -121,6 +135,17 @@ class MilvusReading(MilvusBase):
         within = filter_expression("profiles", scope, where)
         with self._calling("profiles_of"):
             rows = [row for page in self._pages("profiles", within) for row in page]
+        profiles = [cast(Profile, read_record("profiles", row["record"])) for row in rows]
+        return sorted(profiles, key=lambda profile: (profile.kind, profile.path))
+
+    def profiles_seen(self, scope: str) -> list[Profile]:
+        """Read the profiles of a scope in one query, by kind and path; as fresh as a search.
+
+        A strong read waits for all writes (200 ms on a server), and asks three times.
+        """
+        within = filter_expression("profiles", scope, Filter())
+        with self._calling("profiles_seen"):
+            rows = self._query("profiles", within, limit=_MOST_SEEN, consistency="Bounded")
         profiles = [cast(Profile, read_record("profiles", row["record"])) for row in rows]
         return sorted(profiles, key=lambda profile: (profile.kind, profile.path))
 
@@ -171,6 +196,23 @@ class MilvusReading(MilvusBase):
         return self._search(
             "search_keyword", _layer(layer), scope, terms, limit, where, field="sparse"
         )
+
+    def _page(
+        self, layer: Layer, scope: str, where: Filter, asked: PageRequest
+    ) -> Page[Atom | IndexedEvent | Profile]:
+        """Read the times of all records, then the records of the page.
+
+        A record that is deleted in between is left out of the page.
+        """
+        within = filter_expression(layer, scope, where)
+        with self._calling(f"{layer}_page"):
+            pages = self._pages(layer, within, field="occurred_ms", rows=_PLACES)
+            # By key: a row that is being rewritten may come twice.
+            times = {row["id"]: row["occurred_ms"] for page in pages for row in page}
+            keys = cut_page((Place(at_ms, key) for key, at_ms in times.items()), asked)
+            bodies = self._by_key(layer, keys.records)
+        found = [read_record(layer, bodies[key]) for key in keys.records if key in bodies]
+        return Page(found, keys.next, keys.total)
 
     def _search(
         self,

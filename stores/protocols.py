@@ -43,6 +43,7 @@ __all__ = [
     "SearchArm",
     "Searcher",
     "Span",
+    "UnfinishedWrites",
     "Vectors",
 ]
 
@@ -68,9 +69,9 @@ class ChatRequest:
     :arg messages: (role, content) pairs, system first.
     :arg schema: JSON Schema the answer must follow, or ``None`` for free text.
     :arg prompt_version: name and version of the prompt file, e.g. ``extract-chat/1``.
-    :arg about: keys of the events (:func:`stores.ids.event_key`) and the ids of the atoms whose
-        text is in it, and the scope key: what is forgotten takes the answer along. Decides no
-        answer and is not hashed.
+    :arg about: the scope key first, then keys of the events (:func:`stores.ids.event_key`) and
+        the ids of the atoms whose text is in it: what is forgotten takes the answer along. Decides
+        no answer and is not hashed.
     """
 
     model: str
@@ -80,6 +81,11 @@ class ChatRequest:
     max_tokens: int = 4096
     temperature: float = 0.0
     about: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def scope(self) -> str:
+        """Whose memory it is for; empty when that was not said."""
+        return self.about[0] if self.about else ""
 
     def request_hash(self) -> str:
         """Hash the whole request into the id of its recorded answer."""
@@ -247,6 +253,22 @@ class AtomStore(AtomReader, Protocol):
 
     def delete_atoms(self, scope: str, atom_ids: Sequence[str]) -> None:
         """Delete atoms with text and vectors; those that are not there are no error."""
+        ...
+
+
+class UnfinishedWrites(Protocol):
+    """Keeps a note about the write of a scope that has begun. See :mod:`stores.unfinished`."""
+
+    def put(self, scope: str, note: bytes) -> None:
+        """Keep a note, durably; the one before it goes."""
+        ...
+
+    def get(self, scope: str) -> bytes | None:
+        """Give the note of a scope, or ``None``."""
+        ...
+
+    def clear(self, scope: str) -> None:
+        """Throw the note away; none is no error."""
         ...
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+from typing import TYPE_CHECKING
 
 from stores.errors import ServiceUnavailable
+
+if TYPE_CHECKING:
+    import redis  # its import takes 0.2 s, so only a process that is given Redis does it
 
 __all__ = ["redis_client", "redis_errors"]
 
@@ -19,6 +19,10 @@ _TIMEOUT_S = 5.0
 
 def redis_client(url: str) -> redis.Redis:
     """Connect at first use, with short timeouts and no retries of its own."""
+    import redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
     return redis.Redis.from_url(
         url,
         socket_timeout=_TIMEOUT_S,
@@ -30,6 +34,8 @@ def redis_client(url: str) -> redis.Redis:
 @contextmanager
 def redis_errors() -> Iterator[None]:
     """Turn every error of Redis into ``ServiceUnavailable``."""
+    import redis
+
     try:
         yield
     except redis.RedisError as error:

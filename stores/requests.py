@@ -1,4 +1,4 @@
-"""Requests to forget, reject or edit, as events of the log. Pure."""
+"""Requests to forget, reject or edit, as events of the log or as jobs. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,29 @@ from datetime import datetime
 from typing import Literal
 
 from stores.ids import content_id
-from stores.records import ControlRequest, L0Event, OutRecord
+from stores.records import (
+    ControlRequest,
+    L0Event,
+    OutRecord,
+    PersonaJob,
+    ProfileEdit,
+    ProfileKind,
+    SceneJob,
+)
 
-__all__ = ["PERSON", "Owner", "edit_window_id", "edited_atom_id", "request_event", "request_record"]
+__all__ = [
+    "ASKED_HEADER",
+    "PERSON",
+    "Owner",
+    "edit_window_id",
+    "edited_atom_id",
+    "profile_edit_record",
+    "request_event",
+    "request_record",
+]
+
+ASKED_HEADER = "sediment-asked"
+"""Header of a job that a person asked for, so that it is known as nobody else's."""
 
 PERSON = "person/1"
 """What an atom that a person wrote names as its extractor."""
@@ -63,6 +83,28 @@ def request_event(
 def request_record(event: L0Event, scope: str, topic: str) -> OutRecord:
     """Make the record, in the scope's own partition: so it has a place in the scope's order."""
     return OutRecord(topic, scope.encode(), event.model_dump_json(exclude_none=True).encode())
+
+
+def profile_edit_record(
+    kind: ProfileKind, scope: str, edit: ProfileEdit, at: datetime, topic: str
+) -> OutRecord:
+    """Make the job that gives a scene or persona a person's text.
+
+    The same text at another time is another request, and sets the same text again.
+
+    :arg topic: full name of the jobs topic of this kind.
+    """
+    job_id = content_id("edit-asked", kind, scope, edit.model_dump_json(), at.isoformat())
+    job = (
+        SceneJob(
+            job_id=job_id, scope=scope, window_id="", atom_ids=(), repair=True, edit=edit,
+            occurred_at=at,
+        )
+        if kind == "scene"
+        else PersonaJob(job_id=job_id, scope=scope, reason="edited", edit=edit, occurred_at=at)
+    )  # fmt: skip
+    value = job.model_dump_json(exclude_none=True).encode()
+    return OutRecord(topic, scope.encode(), value, ((ASKED_HEADER, b"person"),))
 
 
 def edit_window_id(scope: str, event_id: str) -> str:

@@ -116,6 +116,7 @@ class _Scope:
     users: dict[str, _Before] = field(default_factory=dict)
     sessions: dict[str, _Before] = field(default_factory=dict)
     events: set[str] = field(default_factory=set)
+    atoms: set[str] = field(default_factory=set)
     values: set[str] = field(default_factory=set)
     requests: dict[str, dict[str, Tombstone]] = field(default_factory=dict)
 
@@ -178,6 +179,7 @@ class Tombstones:
                 scope.values.update(tombstone.text_keys)
                 return tombstone
             scope.events.update(tombstone.event_keys)
+            scope.atoms.update(tombstone.atom_ids)
             for table, name in (
                 (scope.users, tombstone.user_id),
                 (scope.sessions, tombstone.session_id),
@@ -190,6 +192,15 @@ class Tombstones:
     def concerns(self, scope: str) -> bool:
         """Say whether anything of a scope was ever forgotten or rejected."""
         return scope in self._scopes
+
+    def forgotten_atoms(self, scope: str) -> frozenset[str]:
+        """Give the ids of the atoms that forget requests of a scope took along.
+
+        One that is there now is not gone: after a replay another memory may have its id.
+        """
+        with self._lock:
+            of_scope = self._scopes.get(scope)
+            return frozenset(of_scope.atoms) if of_scope else frozenset()
 
     def of_request(self, scope: str, request_id: str) -> Covered:
         """Give all that is known to be covered by one request."""

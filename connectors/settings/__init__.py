@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
+    EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
@@ -56,13 +59,17 @@ class Settings(Serving, Distilling, Places):  # fields come in the order of the 
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Put the TOML file, when one is named, behind the environment."""
-        sources: list[PydanticBaseSettingsSource] = [init_settings, env_settings]
+        sources: list[PydanticBaseSettingsSource] = [init_settings, _Environment(settings_cls)]
         path = os.environ.get("SEDIMENT_CONFIG")
         if path:
             if not Path(path).is_file():
                 message = f"SEDIMENT_CONFIG names {path}, which is not a file"
                 raise SettingsError(message)
-            sources.append(TomlConfigSettingsSource(settings_cls, toml_file=path))
+            try:
+                sources.append(TomlConfigSettingsSource(settings_cls, toml_file=path))
+            except ValueError as error:  # both TOML readers raise a kind of it
+                message = f"SEDIMENT_CONFIG names {path}, which is not TOML: {error}"
+                raise SettingsError(message) from None
         return tuple(sources)
 
 
@@ -74,10 +81,34 @@ def load_settings(**overrides: Any) -> Settings:
     try:
         return Settings(**{name: value for name, value in overrides.items() if value is not None})
     except ValidationError as error:
-        lines = []
-        for problem in error.errors():
-            name = str(problem["loc"][0]) if problem["loc"] else ""
-            variable = f"SEDIMENT_{name.upper()}: " if name else ""
-            lines.append(f"{variable}{problem['msg']}")
-        message = "settings: " + "; ".join(lines)
+        lines = [_told(problem) for problem in error.errors()]
+        message = "settings: " + lines[0] if len(lines) == 1 else _LINE.join(["settings:", *lines])
         raise SettingsError(message) from None
+
+
+_LINE = "\n  "
+_AS_JSON = ("dict_type", "list_type", "tuple_type")
+
+
+def _told(problem: ErrorDetails) -> str:
+    """Say in one line which variable is wrong, where in it, and how."""
+    where = [str(part) for part in problem["loc"]]
+    variable = f"SEDIMENT_{where[0].upper()}: " if where else ""
+    inside = ".".join(where[1:])
+    text = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        return f"{where[0]}: there is no such setting; `sediment config show` lists all"
+    if problem["type"] in _AS_JSON:
+        text += ", written as JSON"
+    return f"{variable}{inside}: {text}" if inside else f"{variable}{text}"
+
+
+class _Environment(EnvSettingsSource):
+    """The environment; what should be JSON and is not is left to the field, which says so."""
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        """Read JSON; of anything else give the text."""
+        try:
+            return super().decode_complex_value(field_name, field, value)
+        except ValueError:
+            return value

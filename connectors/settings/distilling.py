@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings
 
 from stores.records import AtomType
@@ -98,6 +99,30 @@ class Distilling(BaseSettings):
     llm_model: str = Field(default="gpt-4o-mini", description="Chat model that extracts.")
     llm_timeout_s: float = Field(default=180.0, gt=0, description="Time limit of one chat call.")
     llm_max_tokens: int = Field(default=4096, ge=1, description="Answer tokens of one chat call.")
+    llm_concurrency: int = Field(
+        default=60,
+        ge=0,
+        description="Chat calls in flight at once, by all workers on one Redis; 0 no limit.",
+    )
+    llm_requests_per_minute: int = Field(
+        default=0, ge=0, description="Chat calls a minute, by all workers together; 0 no limit."
+    )
+    llm_tokens_per_minute: int = Field(
+        default=0, ge=0, description="Their tokens a minute, prompts and answers; 0 no limit."
+    )
+    llm_tokens_per_day: int = Field(
+        default=0,
+        ge=0,
+        description="Their tokens a day (UTC), then calls wait until midnight; 0 no limit.",
+    )
+    llm_dollars_per_day: float = Field(
+        default=0.0, ge=0, description="Dollars a day, the same way; needs `llm_prices`."
+    )
+    llm_prices: dict[str, tuple[float, float]] = Field(
+        default_factory=dict,
+        description="Dollars for a million tokens of prompt and of answer, by model, as JSON: "
+        '`{"gpt-4o-mini": [0.15, 0.60]}`.',
+    )
 
     # Quality gate
     gate: dict[GateRule, GateMode] = Field(
@@ -167,6 +192,27 @@ class Distilling(BaseSettings):
     embeddings_batch: int = Field(
         default=64, ge=1, description="Texts embedded and written in one call."
     )
+
+    @model_validator(mode="after")
+    def _a_budget_in_dollars_has_a_price(self) -> Distilling:
+        if self.llm_dollars_per_day and self.llm_model not in self.llm_prices:
+            message = (
+                f"SEDIMENT_LLM_DOLLARS_PER_DAY: {self.llm_model} has no price; "
+                "set SEDIMENT_LLM_PRICES"
+            )
+            raise ValueError(message)
+        return self
+
+    @field_validator("llm_prices")
+    @classmethod
+    def _prices_are_not_negative(
+        cls, value: dict[str, tuple[float, float]]
+    ) -> dict[str, tuple[float, float]]:
+        for model, prices in value.items():
+            if not all(0 <= price < math.inf for price in prices):
+                message = f"{model}: a price is a number of dollars from 0 on"
+                raise ValueError(message)
+        return value
 
     @field_validator("gate", mode="before")
     @classmethod

@@ -28,9 +28,20 @@ class Places(BaseSettings):
     brokers: str = Field(
         default="", description="Kafka bootstrap servers; empty means the embedded file log."
     )
+    require_brokers: bool = Field(
+        default=False,
+        description="Refuse to start without `brokers`: what is meant to run on Kafka shall not "
+        "begin an embedded log because a variable is missing.",
+    )
     kafka: dict[str, str] = Field(
         default_factory=dict,
         description="Further librdkafka properties, as JSON (security, TLS, client ids).",
+    )
+    broker_patience_s: float = Field(
+        default=900.0,
+        gt=0,
+        description="Seconds for which a flow that runs waits for brokers that are away, before "
+        "it stops. At the start it waits for 15 s.",
     )
     topic_prefix: str = Field(default="sediment", description="What every topic name begins with.")
     topic_partitions: int = Field(
@@ -59,8 +70,9 @@ class Places(BaseSettings):
     )
     redis_url: str = Field(
         default="",
-        description="Redis for recorded answers and rate limits; empty keeps answers in the data "
-        "folder, and limits in each process.",
+        description="Redis for what processes share: recorded answers, locks, heat of scenes, "
+        "limits of model calls and API keys. Empty: answers in the data folder, all else in each "
+        "process.",
     )
 
     # Scope
@@ -86,6 +98,16 @@ class Places(BaseSettings):
     def _tenant_is_in_the_scope(self) -> Places:
         if "tenant" not in self.scope_fields:
             message = "scope_fields: `tenant` must be one of them; tenants never share a memory"
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _brokers_are_there_where_required(self) -> Places:
+        if self.require_brokers and not self.brokers:
+            message = (
+                "SEDIMENT_BROKERS: not set, and SEDIMENT_REQUIRE_BROKERS says that it must be; "
+                "without it the log would be a file in the data folder"
+            )
             raise ValueError(message)
         return self
 

@@ -6,6 +6,8 @@ import threading
 from collections import Counter, deque
 from dataclasses import dataclass
 
+from prometheus_client import Gauge
+
 from connectors.metrics import STAGE_PENDING
 from stores.errors import FlowHalted
 
@@ -32,6 +34,7 @@ class PendingWork:
         self.cap = cap
         self._lock = threading.Lock()
         self._by_stage: Counter[str] = Counter()
+        self._gauges: dict[str, Gauge] = {}
         self._total = 0
 
     def add(self, stage: str, count: int) -> None:
@@ -39,7 +42,10 @@ class PendingWork:
         with self._lock:
             self._by_stage[stage] += count
             self._total += count
-            STAGE_PENDING.labels(stage).set(self._by_stage[stage])
+            gauge = self._gauges.get(stage)
+            if gauge is None:
+                gauge = self._gauges[stage] = STAGE_PENDING.labels(stage)
+            gauge.set(self._by_stage[stage])
 
     def count(self) -> int:
         """Give the number of items pending in all stages together."""

@@ -6,7 +6,14 @@ import traceback
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from stores.errors import LockConflict, MalformedAnswer, SedimentError, Transient
+from stores.errors import (
+    LimitReached,
+    LockConflict,
+    LogAway,
+    MalformedAnswer,
+    SedimentError,
+    Transient,
+)
 
 __all__ = ["INTERNAL_ERROR", "Failures", "RetryPolicy", "describe", "reason_of"]
 
@@ -18,10 +25,10 @@ INTERNAL_ERROR = "internal_error"
 class Failures:
     """What has gone wrong with one item so far. Part of the recovery snapshot.
 
-    :arg calls: failed calls the item took part in, lock conflicts left out.
+    :arg calls: failed calls the item took part in; those that use up no attempt left out.
     :arg transient: those of them that failed with a ``Transient`` error.
     :arg malformed: those of them that were answered with something malformed.
-    :arg conflicts: calls that found the lock taken.
+    :arg conflicts: calls that found the lock taken, or the log away.
     :arg shown: text of the last malformed answer's error, to be shown to the model.
     """
 
@@ -61,7 +68,10 @@ class RetryPolicy:
         and hardly ever after the third; each costs a full call.
     :arg conflict_s: a scope's lock is held for one call of another worker, seconds as a rule.
     :arg max_conflicts: 720 waits of 5 s are an hour. Finding a lock taken says nothing about the
-        item, so it uses up no attempt; but a lock that is never given back must show.
+        item, so it uses up no attempt; but a lock that is never given back must show. A log that
+        does not answer is waited for in the same way.
+    :arg limit_s: at least this long until our own limit on model calls is asked again; it says
+        itself how long it may take.
     """
 
     backoff_s: tuple[float, ...] = (5.0, 15.0, 45.0)
@@ -69,6 +79,7 @@ class RetryPolicy:
     malformed_retries: int = 2
     conflict_s: float = 5.0
     max_conflicts: int = 720
+    limit_s: float = 1.0
 
     def decide(
         self, error: BaseException, before: Failures, at: datetime, spread: float
@@ -79,11 +90,15 @@ class RetryPolicy:
         :returns: the new failures; and when the retry is due, ``None`` for giving up.
         """
         seen = replace(before, first_at=before.first_at or at, last_at=at)
-        if isinstance(error, LockConflict):
+        if isinstance(error, (LockConflict, LogAway)):
             seen = replace(seen, conflicts=seen.conflicts + 1)
-            if seen.conflicts > self.max_conflicts:
-                return seen, None
-            return seen, at + timedelta(seconds=max(self.conflict_s, error.retry_after or 0.0))
+            wait = max(self.conflict_s, error.retry_after or 0.0)
+            due = at + timedelta(seconds=wait)
+            return seen, due if seen.conflicts <= self.max_conflicts else None
+        if isinstance(error, LimitReached):
+            # Without end: a day's budget may be used up for hours, and that is no failure.
+            wait = max(self.limit_s, error.retry_after or 0.0)
+            return before, at + timedelta(seconds=wait * (1.0 + self.jitter * spread))
         seen = replace(seen, calls=seen.calls + 1)
         if isinstance(error, Transient):
             seen = replace(seen, transient=seen.transient + 1)

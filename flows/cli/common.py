@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any, cast
 
 import orjson
 import typer
@@ -22,6 +22,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from connectors.log_lines import LineWriter, format_named
 from connectors.settings import Settings, load_settings
 from stores.errors import SedimentError, Transient, UserError
 from stores.ids import scope_parts
@@ -56,6 +57,8 @@ EXIT_CODES = {
 }
 """What the exit code of every verb means."""
 
+_ONE_LINE = 10_000
+
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
@@ -89,7 +92,7 @@ def memory_settings_from(**overrides: Any) -> Settings:
 
     That is the one that is set, else the one that was promoted.
     """
-    from flows.parts import resolved
+    from flows.opening import resolved
 
     return resolved(load_settings(**overrides))
 
@@ -148,10 +151,20 @@ def _escaped(text: str) -> str:
 
 
 def set_up_logging(verbose: bool) -> None:
-    """Log to stderr: warnings, or everything of ours when asked."""
-    logging.basicConfig(
-        level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
-    )
+    """Log to stderr: warnings, or everything of ours when asked; as text or JSON by the settings.
+
+    As JSON, what is said to people there becomes such lines as well.
+    """
+    try:
+        name = load_settings().log_format
+    except SedimentError:  # the verb says what is wrong with them
+        name = "text"
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(format_named(name))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     if verbose:
-        for name in ("flows", "connectors", "stores", "sediment"):
-            logging.getLogger(name).setLevel(logging.INFO)
+        for logger in ("flows", "connectors", "stores", "sediment"):
+            logging.getLogger(logger).setLevel(logging.INFO)
+    if name == "json":
+        err.file = cast("IO[str]", LineWriter(sys.stderr, format_named(name)))
+        err.width = _ONE_LINE

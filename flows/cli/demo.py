@@ -17,8 +17,8 @@ from flows.cli.persona import persona_with_navigation
 from flows.cli.run import process
 from flows.cli.scenes import show_index
 from flows.demo import CONVERSATION, DemoQuestion, load_demo
+from flows.progress import Progress
 from flows.runner import StopSignal, stop_on_signals
-from flows.topology import Progress
 from stores.errors import SettingsError
 from stores.records import Atom
 
@@ -98,7 +98,7 @@ def _show_layers(settings: Settings, scope: str) -> None:
 
 
 def _ingest(settings: Settings) -> int:
-    from flows.parts import open_log
+    from flows.opening import open_log
 
     if not settings.embedded:
         from connectors.kafka.connection import KafkaConnection
@@ -131,7 +131,7 @@ def _extraction_note(settings: Settings) -> str:
 
 def _atoms(settings: Settings, scopes: Sequence[str]) -> list[list[Atom]]:
     from connectors.embeddings import make_embedder
-    from flows.parts import open_store
+    from flows.opening import open_store
 
     with open_store(settings, make_embedder(settings), write=False) as store:
         return [store.atoms_of(scope) for scope in scopes]

@@ -29,7 +29,7 @@ from stores.errors import UserError
 from stores.records import Outcome, OutRecord
 
 if TYPE_CHECKING:
-    from flows.parts import Log
+    from flows.opening import Log
 
 __all__ = ["dlq"]
 
@@ -223,7 +223,7 @@ def drop(
 
 
 def _opened(settings: Settings) -> Log:
-    from flows.parts import open_log
+    from flows.opening import open_log
 
     return open_log(settings)
 

@@ -108,7 +108,7 @@ def _look(part: str, look: Callable[[Settings], str], remedy: str, settings: Set
 
 
 def _log(settings: Settings) -> str:
-    from flows.parts import open_log
+    from flows.opening import open_log
 
     topic = settings.topic("l0.events")
     ends = open_log(settings).reader.end_offsets(topic)
@@ -120,7 +120,7 @@ def _keys(settings: Settings) -> str:
     """Look whether the newest records are keyed by their scope."""
     from connectors.log import EndAt, Place, StartAt
     from flows.decode import decode
-    from flows.parts import open_log
+    from flows.opening import open_log
 
     topic = settings.topic("l0.events")
     reader = open_log(settings).reader
@@ -153,7 +153,7 @@ def _embeddings(settings: Settings) -> str:
 
 def _milvus(settings: Settings) -> str:
     from connectors.embeddings import make_embedder
-    from flows.parts import open_store
+    from flows.opening import open_store
 
     with open_store(settings, make_embedder(settings), write=False) as store:
         state = store.describe()
@@ -163,7 +163,7 @@ def _milvus(settings: Settings) -> str:
 
 
 def _answers(settings: Settings) -> str:
-    from flows.parts import open_journal
+    from flows.opening import open_journal
 
     with open_journal(settings) as journal:
         journal.get("doctor")
@@ -238,7 +238,7 @@ def _rechecked(settings: Settings, scope: str, *, only_active: bool) -> list[Rec
     from connectors.embeddings import make_embedder
     from flows.gate import GatePolicy
     from flows.gate.recheck import judged_by_source, recheck, said_in
-    from flows.parts import open_store
+    from flows.opening import open_store
 
     policy = GatePolicy(settings.gate, settings.gate_max_chars)
     with open_store(settings, make_embedder(settings), write=False) as store:

@@ -44,7 +44,7 @@ def edit(
     """
     from pydantic import ValidationError
 
-    from flows.parts import open_log
+    from flows.opening import open_log
     from flows.runner import SystemClock
     from stores.records import ControlRequest
     from stores.requests import Owner, request_event, request_record

@@ -30,7 +30,7 @@ from stores.records import ControlRequest, Outcome
 
 if TYPE_CHECKING:
     from flows.forget.preview import Preview
-    from flows.parts import Log
+    from flows.opening import Log
     from stores.records import L0Event, Profile
     from stores.requests import Owner
 
@@ -158,7 +158,7 @@ class _Asking:
     """One run of a command: looks, and asks when it shall."""
 
     def __init__(self, settings: Settings, *, json: bool, wait: bool, do: bool) -> None:
-        from flows.parts import open_log
+        from flows.opening import open_log
         from flows.runner import SystemClock
 
         self._settings = settings

@@ -113,7 +113,7 @@ def ingest(
 
     Example: sediment ingest chat.json --tenant acme --agent helper --user ana --session s1
     """
-    from flows.parts import open_log
+    from flows.opening import open_log
 
     if format not in FORMATS:
         message = f"--format: {format} is not one of {', '.join(FORMATS)}"

@@ -6,38 +6,86 @@ Exit codes: 0 done; 1 done in part, or a check found something; 2 cannot do it a
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from flows import PIPELINE
-from flows.cli.admin import config, topics
-from flows.cli.audit import audit
-from flows.cli.bench import bench
 from flows.cli.common import errors_for_people, set_up_logging
-from flows.cli.demo import demo
-from flows.cli.dlq import dlq
-from flows.cli.doctor import doctor
-from flows.cli.edit import edit
-from flows.cli.export import export, import_
-from flows.cli.forget import forget, reject
-from flows.cli.generations import generations
-from flows.cli.ingest import ingest
-from flows.cli.keys import keys
-from flows.cli.mcp import mcp
-from flows.cli.memories import memories, recall
-from flows.cli.persona import persona
-from flows.cli.rebuild import rebuild
-from flows.cli.replay import replay
-from flows.cli.run import run
-from flows.cli.scenes import scenes
-from flows.cli.serve import serve, up
-from flows.cli.status import status
 
 __all__ = ["app", "main"]
 
+_VERBS: dict[str, tuple[str, str]] = {
+    "demo": ("demo", "demo"),
+    "ingest": ("ingest", "ingest"),
+    "run": ("run", "run"),
+    "up": ("serve", "up"),
+    "serve": ("serve", "serve"),
+    "recall": ("memories", "recall"),
+    "status": ("status", "status"),
+    "audit": ("audit", "audit"),
+    "rebuild": ("rebuild", "rebuild"),
+    "export": ("export", "export"),
+    "import": ("export", "import_"),
+    "replay": ("replay", "replay"),
+    "forget": ("forget", "forget"),
+    "reject": ("forget", "reject"),
+    "edit": ("edit", "edit"),
+    "mcp": ("mcp", "mcp"),
+    "generations": ("generations", "generations"),
+    "bench": ("bench", "bench"),
+    "doctor": ("doctor", "doctor"),
+    "memories": ("memories", "memories"),
+    "scenes": ("scenes", "scenes"),
+    "persona": ("persona", "persona"),
+    "dlq": ("dlq", "dlq"),
+    "topics": ("admin", "topics"),
+    "config": ("admin", "config"),
+    "keys": ("keys", "keys"),
+}
+"""Each verb: the module of ``flows.cli`` that has it, and its name there."""
+
+
+class _Commands(Mapping[str, Any]):
+    """The verbs' commands, each loaded when it is asked for.
+
+    A verb starts without loading what the others stand on: that takes seconds of processor time.
+    """
+
+    def __getitem__(self, name: str) -> Any:
+        return _command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_VERBS)
+
+    def __len__(self) -> int:
+        return len(_VERBS)
+
+
+@cache
+def _command(name: str) -> Any:
+    module, attribute = _VERBS[name]
+    verb = getattr(import_module(f"flows.cli.{module}"), attribute)
+    alone = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
+    if isinstance(verb, typer.Typer):
+        alone.add_typer(verb, name=name)
+    else:
+        alone.command(name)(verb)
+    return typer.main.get_group(alone).commands[name]
+
+
+class _Verbs(TyperGroup):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**{**given, "commands": _Commands()})
+
+
 app = typer.Typer(
     name="sediment",
+    cls=_Verbs,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -61,26 +109,6 @@ def _options(
     verbose: Annotated[bool, typer.Option("--verbose", help="Log what happens.")] = False,
 ) -> None:
     set_up_logging(verbose)
-
-
-for verb in (demo, ingest, run, up, serve, recall, status, audit, rebuild, export):
-    app.command()(verb)
-app.command("import")(import_)
-app.command()(replay)
-app.command()(forget)
-app.command()(reject)
-app.command()(edit)
-app.command()(mcp)
-app.add_typer(generations, name="generations")
-app.add_typer(bench, name="bench")
-app.add_typer(doctor, name="doctor")
-app.add_typer(memories, name="memories")
-app.add_typer(scenes, name="scenes")
-app.add_typer(persona, name="persona")
-app.add_typer(dlq, name="dlq")
-app.add_typer(topics, name="topics")
-app.add_typer(config, name="config")
-app.add_typer(keys, name="keys")
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ memories = typer.Typer(no_args_is_help=True, help="List memories, or show one wi
 @contextmanager
 def _opened(settings: Settings) -> Iterator[MilvusStore]:
     from connectors.embeddings import make_embedder
-    from flows.parts import open_store
+    from flows.opening import open_store
 
     with open_store(settings, make_embedder(settings), write=False) as store:
         yield store
@@ -152,7 +152,7 @@ def ask(settings: Settings, questions: Sequence[tuple[str, str]]) -> list[Recall
     from connectors.embeddings import make_embedder
     from connectors.query.question import RecallQuery
     from connectors.query.recall import Recall
-    from flows.parts import open_store
+    from flows.opening import open_store
     from flows.runner import SystemClock
 
     embedder = make_embedder(settings)

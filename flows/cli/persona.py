@@ -29,6 +29,7 @@ from flows.runner import SystemClock
 from stores.errors import UserError
 from stores.ids import content_id
 from stores.records import OutRecord, PersonaJob
+from stores.requests import ASKED_HEADER
 from stores.scenes import ProfileFile, SceneFolder, index_of, with_navigation
 
 __all__ = ["persona", "persona_with_navigation"]
@@ -124,8 +125,7 @@ def request(
 
     Example: sediment persona request --reason "new job" --tenant demo --agent companion --user ana
     """
-    from flows.layers import ASKED_HEADER
-    from flows.parts import open_log
+    from flows.opening import open_log
 
     settings = memory_settings_from(data_dir=data_dir, brokers=brokers)
     scope = scope_of(settings, tenant, agent, user, team)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import Progress as Bar
@@ -19,10 +20,13 @@ from flows.cli.common import (
     out,
     progress_bar,
 )
+from flows.progress import EVENT_FLOWS, FLOWS, FlowName, Progress, source_topic
 from flows.runner import FlowRun, StopSignal, stop_on_signals
-from flows.topology import EVENT_FLOWS, FLOWS, FlowName, Progress, build_flow, source_topic
-from stores.errors import SettingsError, UserError
+from stores.errors import UserError
 from stores.generations import MAIN
+
+if TYPE_CHECKING:
+    from flows.health import FlowHealth
 
 __all__ = ["extractor_line", "process", "run"]
 
@@ -56,6 +60,9 @@ def run(
 
     Example: sediment run l1 --brokers localhost:9092 --workers 2
     """
+    from connectors.tracing import traced_process
+    from flows.health import FlowHealth
+
     name = next((known for known in FLOWS if known == flow), None)
     if name is None:
         message = f"FLOW: {flow} is not one of {', '.join(FLOWS)}"
@@ -72,8 +79,13 @@ def run(
     if settings.generation_name != MAIN:
         err.print(f"generation: {settings.generation}")
     err.print(extractor_line(settings))
-    with stop_on_signals(stop), _metrics_served(settings):
-        process(settings, name, stop, progress, follow=follow, workers=workers)
+    health = FlowHealth(stop)
+    with (
+        stop_on_signals(stop),
+        traced_process(settings, name),
+        _watched(settings, name, health),
+    ):
+        process(settings, name, stop, progress, follow=follow, workers=workers, health=health)
     how = "stopped" if stop() else "reached the end of the log"
     out.print(f"{how}: {_told(name, progress)}")
 
@@ -86,14 +98,22 @@ def process(
     *,
     follow: bool,
     workers: int = 1,
+    health: FlowHealth | None = None,
 ) -> None:
-    """Run a flow until it ends, with a progress bar where the end is known."""
+    """Run a flow until it ends, with a progress bar where the end is known.
+
+    :arg health: told which partitions are read.
+    """
+    from flows.health import watched
     from flows.parts import flow_parts, open_log, recovery_folder
+    from flows.topology import build_flow
 
     # Asked first, also when following: a missing topic or broker is said before anything starts.
     ends = open_log(settings).reader.end_offsets(settings.topic(source_topic(name)))
     total = None if follow else sum(ends.values())
     with flow_parts(settings, name, stop, follow=follow, progress=progress) as parts:
+        if health is not None:
+            parts = replace(parts, source=watched(parts.source, health))  # noqa: PLW2901
         flow_run = FlowRun(
             lambda: build_flow(name, parts),
             recovery_folder(settings, name),
@@ -118,26 +138,20 @@ def extractor_line(settings: Settings) -> str:
 
 
 @contextmanager
-def _metrics_served(settings: Settings) -> Iterator[None]:
-    """Serve this process's metrics for as long as it runs, where a port is set."""
+def _watched(settings: Settings, name: FlowName, health: FlowHealth) -> Iterator[None]:
+    """Serve metrics and health for as long as the process runs, where a port is set."""
+    from flows.health import lag_measured, served
+    from flows.opening import consumer_group, open_log
+
     if not settings.metrics_port:
         yield
         return
-    from prometheus_client import start_http_server
-
-    try:
-        server, thread = start_http_server(settings.metrics_port, addr=settings.metrics_host)
-    except OSError as error:
-        where = f"{settings.metrics_host}:{settings.metrics_port}"
-        message = f"SEDIMENT_METRICS_PORT: cannot listen on {where}: {error.strerror}"
-        raise SettingsError(message) from None
-    err.print(f"metrics on http://{settings.metrics_host}:{settings.metrics_port}/metrics")
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    host = settings.metrics_host
+    topic, group = settings.topic(source_topic(name)), consumer_group(settings, name)
+    with served(host, settings.metrics_port, health) as port:
+        err.print(f"metrics on http://{host}:{port}/metrics, health on /healthz and /readyz")
+        with lag_measured(name, open_log(settings).reader, topic, group):
+            yield
 
 
 def _tasks(bar: Bar, name: FlowName, total: int | None) -> dict[str, int]:

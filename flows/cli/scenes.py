@@ -43,6 +43,7 @@ from flows.runner import SystemClock
 from stores.errors import UserError
 from stores.ids import content_id
 from stores.records import OutRecord, SceneJob
+from stores.requests import ASKED_HEADER
 from stores.scenes import (
     DELETED_MARK,
     Generation,
@@ -327,8 +328,7 @@ def _in_editor(text: str, path: str) -> str:
 
 def _ask_for_run(settings: Settings, scope: str, made: Generation, now: datetime) -> None:
     """Put a job without atoms into the topic: the flow then tells topic and index."""
-    from flows.layers import ASKED_HEADER
-    from flows.parts import open_log
+    from flows.opening import open_log
 
     job = SceneJob(
         job_id=content_id("l2-asked", scope, str(made.number), now.isoformat()),

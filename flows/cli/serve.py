@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from connectors import tracing
 from connectors.settings import Settings
 from flows import PIPELINE
 from flows.cli.common import Brokers, DataDir, err, settings_from
 from flows.cli.run import extractor_line
+from flows.progress import FLOWS, source_topic
 from flows.runner import FlowRun, StopSignal, SystemClock, stop_on_signals
-from flows.topology import build_flow
 from stores.errors import SedimentError, SettingsError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from connectors.query.switch import SwitchedApp
     from flows.generations import PointerWatch
-    from flows.parts import StoreServer
+    from flows.opening import StoreServer
     from stores.milvus import MilvusStore
     from stores.protocols import Embedder
     from stores.records import OutRecord
@@ -46,6 +47,8 @@ def serve(
     host: Host = None, port: Port = None, data_dir: DataDir = None, brokers: Brokers = None
 ) -> None:
     """Answer recall over HTTP, and take events in. The API is described at /docs.
+
+    What is remembered, and how the pipeline stands, is shown to people at /ui.
 
     Binds to this machine only, unless SEDIMENT_API_KEYS_FILE says who may call
     (`sediment keys create` makes a key). When another generation is promoted it goes over to
@@ -72,13 +75,14 @@ def up(host: Host = None, port: Port = None, data_dir: DataDir = None) -> None:
 def _serve(settings: Settings, *, with_flow: bool) -> None:
     from connectors.embeddings import make_embedder
     from connectors.query.keys_file import check_bind
-    from flows.parts import open_store_server
+    from flows.opening import open_store_server
 
     check_bind(settings.host, settings)
     embedder = make_embedder(settings)
     stop = StopSignal()
     with (
         stop_on_signals(stop),
+        tracing.traced_process(settings, "up" if with_flow else "query"),
         listen(settings) as listening,
         open_store_server(settings, write=with_flow) as store_server,
     ):
@@ -98,6 +102,7 @@ class _Side:
         """Open everything; nothing flows yet."""
         from flows.layer_parts import open_heat
         from flows.parts import flow_parts, open_store, recovery_folder
+        from flows.topology import build_flow
 
         self.settings = settings
         self._stop = StopSignal()
@@ -125,7 +130,8 @@ class _Side:
                     recovery_folder(settings, "all"),
                     timedelta(seconds=settings.snapshot_interval_s),
                 )
-            self.app = stack.enter_context(_app(settings, store, embedder, heat))
+            own = ("all",) if with_flow else ()
+            self.app = stack.enter_context(_app(settings, store, embedder, heat, own))
             self._opened = stack.pop_all()
         self._started = False
 
@@ -167,7 +173,7 @@ class _Service:
 
     async def run(self, listening: socket.socket) -> None:
         """Serve until asked to stop, or until the flow beside it has ended."""
-        from flows.parts import generation_log, resolved
+        from flows.opening import generation_log, resolved
 
         watch = None if self._settings.generation else generation_log(self._settings).watch()
         self._side = await asyncio.to_thread(self._opened, resolved(self._settings))
@@ -199,7 +205,7 @@ class _Service:
             if server.started and not told:
                 told = True
                 host, port = listening.getsockname()[:2]
-                err.print(f"serving on http://{host}:{port} (API at /docs)")
+                err.print(f"serving on http://{host}:{port} (status at /ui, API at /docs)")
             if watch is not None and time.monotonic() - looked_at >= _LOOK_S:
                 await self._follow(await asyncio.to_thread(watch.look))
                 looked_at = time.monotonic()
@@ -207,7 +213,7 @@ class _Service:
 
     async def _follow(self, generation: str) -> None:
         """Go over to the generation that was promoted; stay where that cannot be done."""
-        from flows.parts import in_generation
+        from flows.opening import in_generation
 
         if generation == self._side.settings.generation_name:
             return
@@ -254,14 +260,23 @@ def listen(settings: Settings) -> socket.socket:
 
 @contextmanager
 def _app(
-    settings: Settings, store: MilvusStore, embedder: Embedder, heat: HeatCounters | None
+    settings: Settings,
+    store: MilvusStore,
+    embedder: Embedder,
+    heat: HeatCounters | None,
+    own_flows: tuple[str, ...],
 ) -> Iterator[FastAPI]:
-    """Build the service over one generation's store."""
+    """Build the service over one generation's store; its page names the flows beside it."""
     from connectors.query.app import create_app
     from connectors.query.service import open_service
-    from flows.parts import open_log
+    from connectors.query.ui.standing import FlowPlace, LogView
+    from flows.opening import consumer_group, open_log
 
     log = open_log(settings)
+    flows: dict[str, FlowPlace] = {
+        name: FlowPlace(consumer_group(settings, name), settings.topic(source_topic(name)))
+        for name in FLOWS
+    }
 
     def append(records: list[OutRecord]) -> None:
         log.appender.append(records)
@@ -282,7 +297,7 @@ def _app(
         pipeline=PIPELINE,
         heat=heat,
     ) as service:
-        yield create_app(service)
+        yield create_app(service, log=LogView(log.reader, flows, own_flows))
 
 
 def _server(switched: SwitchedApp, app: FastAPI, settings: Settings) -> uvicorn.Server:

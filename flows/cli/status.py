@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Annotated
@@ -33,7 +34,7 @@ __all__ = ["status"]
 
 _SPAN_MS = 10 * 60_000
 """Outcomes are counted over this long before the newest one."""
-_DEAD_LETTER_TOPICS = ("l0.dlq", "l1.dlq")
+_DEAD_LETTER_TOPICS = ("l0.dlq", "l1.dlq", "l2.dlq", "l3.dlq")
 _METRICS_TIMEOUT_S = 5.0
 
 
@@ -44,6 +45,25 @@ class _Standing:
     outcomes: Sequence[OutcomeRate]
     newest_outcome_ms: int
     stages: Sequence[StageFigures] | None
+    model_calls: _ModelCalls | None
+
+
+@dataclass(frozen=True)
+class _ModelCalls:
+    """How the limits on model calls stand, for all workers; budgets of 0 are none.
+
+    :arg state: ``go``, ``budget`` (the day's is used up), ``paused`` (the endpoint asked everybody
+        to wait), ``unknown`` (Redis does not answer).
+    :arg in_flight: ``None`` without Redis: only the process that makes them knows.
+    """
+
+    state: str
+    in_flight: int | None
+    paused_s: float
+    tokens_today: int
+    tokens_per_day: int
+    dollars_today: float
+    dollars_per_day: float
 
 
 def status(
@@ -57,12 +77,13 @@ def status(
     """Show how far each flow has read, what is in the dead letters, and what ended lately.
 
     Outcomes are counted over the ten minutes before the newest one. What waits in the stages is
-    known to the process that runs them: --metrics asks it.
+    known to the process that runs them: --metrics asks it. With a model it also says whether calls
+    go on or wait for a budget, and what was spent today.
 
     Example: sediment status --metrics http://127.0.0.1:9100/metrics
     """
-    from flows.parts import consumer_group, open_log
-    from flows.topology import EVENT_FLOWS
+    from flows.opening import consumer_group, open_log
+    from flows.progress import EVENT_FLOWS
     from flows.upkeep.status import dead_letter_counts, outcome_rates, partition_lags
 
     settings = memory_settings_from(data_dir=data_dir, brokers=brokers)
@@ -79,11 +100,33 @@ def status(
         outcomes=outcome_rates(_recent(reader, settings.topic("outcomes"), newest_ms), _SPAN_MS),
         newest_outcome_ms=newest_ms,
         stages=stages,
+        model_calls=_model_calls(settings) if settings.llm_base_url else None,
     )
     if json:
         _print_json(standing)
     else:
         _show(standing)
+
+
+def _model_calls(settings: Settings) -> _ModelCalls:
+    from connectors.llm_limits import LedgerState, Spend, open_ledger
+
+    with closing(open_ledger(settings)) as ledger:
+        try:
+            state = ledger.state()
+        except ServiceUnavailable:
+            state, told = LedgerState(Spend(), 0, 0.0, stopped=False), "unknown"
+        else:
+            told = "paused" if state.paused_s else "budget" if state.stopped else "go"
+    return _ModelCalls(
+        state=told,
+        in_flight=state.in_flight if settings.redis_url else None,
+        paused_s=round(state.paused_s, 1),
+        tokens_today=state.spent.tokens,
+        tokens_per_day=settings.llm_tokens_per_day,
+        dollars_today=state.spent.micros / 1_000_000,
+        dollars_per_day=settings.llm_dollars_per_day,
+    )
 
 
 def _dead_letters(reader: LogReader, settings: Settings) -> Iterator[LogRecord]:
@@ -116,7 +159,7 @@ def _ask(url: str) -> list[StageFigures]:
     """Read a process's metrics. Raises ``ServiceUnavailable`` or ``UserError``."""
     import httpx
 
-    from flows.upkeep.status import stage_figures
+    from flows.upkeep.status import log_away, stage_figures
 
     service = "metrics"
     try:
@@ -128,6 +171,9 @@ def _ask(url: str) -> list[StageFigures]:
     except httpx.HTTPError as error:
         raise ServiceUnavailable(service, f"{url}: {error}") from None
     try:
+        # Said at once: what follows asks the same log.
+        for doing, seconds in log_away(answer.text).items():
+            err.print(f"the process has waited for Kafka for {seconds:.0f} s ({doing})")
         return stage_figures(answer.text)
     except ValueError:
         message = f"--metrics: {url} answers, but not with metrics; is it the page /metrics?"
@@ -160,6 +206,8 @@ def _show(standing: _Standing) -> None:
                 str(one.retries),
             )
         out.print(table)
+    if standing.model_calls is not None:
+        out.print(_told(standing.model_calls))
     if standing.outcomes:
         newest = _moment(standing.newest_outcome_ms)
         title = f"Outcomes of the ten minutes up to {local_time(newest)}"
@@ -180,6 +228,23 @@ def _show(standing: _Standing) -> None:
         out.print("no dead letters")
 
 
+def _told(calls: _ModelCalls) -> str:
+    """Say in one line how the limits on model calls stand."""
+    what = {
+        "go": "going on",
+        "budget": "[bold red]waiting[/]: the day's budget is used up, until midnight UTC",
+        "paused": f"[yellow]waiting[/]: the endpoint asked for it, {calls.paused_s:.0f} s more",
+        "unknown": "[bold red]waiting[/]: Redis, which counts them, does not answer",
+    }[calls.state]
+    if calls.in_flight is not None:
+        what += f"; {calls.in_flight} in flight"
+    if calls.tokens_per_day:
+        what += f"; {calls.tokens_today:,} of {calls.tokens_per_day:,} tokens today"
+    if calls.dollars_per_day:
+        what += f"; ${calls.dollars_today:.2f} of ${calls.dollars_per_day:.2f} today"
+    return f"model calls: {what}"
+
+
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left")
     for column in columns:
@@ -197,6 +262,7 @@ def _print_json(standing: _Standing) -> None:
     print_json(
         {
             "flows": [asdict(lag) | {"lag": lag.lag} for lag in standing.lags],
+            "model_calls": standing.model_calls and asdict(standing.model_calls),
             "stages": standing.stages and [asdict(one) for one in standing.stages],
             "outcomes": [asdict(rate) for rate in standing.outcomes],
             "newest_outcome_at": _moment(newest).isoformat() if newest else None,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import get_args
+from typing import Any, get_args
 
 from connectors.metrics import DUPLICATES, WINDOW_EVENTS
 from flows.dedup import RecentIds
@@ -116,8 +116,17 @@ class _Session:
     first_id: str = ""
     last_id: str = ""
 
+    # Written out: 100,000 of these are copied and pickled for a snapshot, and read at a restart.
+    def _fields(self) -> tuple[Any, ...]:
+        place = (self.windows_closed, self.user_turns, self.tokens, self.last_at, self.idle_since)
+        return (self.events, self.background, *place, self.first_id, self.last_id)
+
     def copy(self) -> _Session:
-        return replace(self, events=list(self.events), background=list(self.background))
+        events, background, *rest = self._fields()
+        return _Session(list(events), list(background), *rest)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_Session, self._fields())
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +138,9 @@ class WindowSnapshot:
     seen: bytes
     clock: datetime | None
     redriven: tuple[tuple[str, tuple[tuple[int, SourcedEvent], ...]], ...] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (WindowSnapshot, (self.open, self.closed, self.seen, self.clock, self.redriven))
 
 
 class ScopeWindows:

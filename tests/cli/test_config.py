@@ -62,8 +62,13 @@ def test_command_line_before_environment_before_file_before_default(tmp_path: Pa
         ({"SEDIMENT_PORT": "-1", "SEDIMENT_RECALL_LIMIT": "0"}, ["PORT", "RECALL_LIMIT"]),
         ({"SEDIMENT_SCOPE_FIELDS": '["agent"]'}, ["tenant"]),
         ({"SEDIMENT_CONFIG": "/no/such/file.toml"}, ["/no/such/file.toml"]),
+        ({"SEDIMENT_KAFKA": "acks", "SEDIMENT_PORT": "x"}, ["SEDIMENT_KAFKA", "JSON", "_PORT"]),
+        ({"SEDIMENT_LLM_PRICES": '{"m": [1]}'}, ["SEDIMENT_LLM_PRICES: m.1"]),
+        ({"SEDIMENT_LLM_PRICES": '{"m": [1, -1]}'}, ["SEDIMENT_LLM_PRICES: m: a price"]),
+        ({"SEDIMENT_LLM_DOLLARS_PER_DAY": "5"}, ["gpt-4o-mini has no price", "LLM_PRICES"]),
+        ({"SEDIMENT_REQUIRE_BROKERS": "true"}, ["SEDIMENT_BROKERS: not set"]),
     ],
-    ids=["one", "two", "scope", "file"],
+    ids=["one", "two", "scope", "file", "json", "price", "negative", "dollars", "brokers"],
 )
 def test_every_wrong_setting_is_named(
     env: dict[str, str], named: list[str], tmp_path: Path
@@ -71,3 +76,21 @@ def test_every_wrong_setting_is_named(
     printed = InProcess(tmp_path, env).run("config", "show", code=2)
     assert all(name in printed.err for name in named)
     assert "Traceback" not in printed.err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("port = = 1", "is not TOML"), ("prot = 1", "prot: there is no such setting")],
+)
+def test_a_wrong_file_is_named(text: str, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "sediment.toml"
+    file.write_text(text)
+    printed = InProcess(tmp_path, {"SEDIMENT_CONFIG": str(file)}).run("config", "show", code=2)
+    assert told in printed.err
+
+
+def test_no_process_begins_an_embedded_log_where_brokers_are_required(tmp_path: Path) -> None:
+    cli = InProcess(tmp_path / "data", {"SEDIMENT_REQUIRE_BROKERS": "true"})
+    for verb in (("run", "l1"), ("run", "--embedded"), ("serve",), ("mcp", "--http"), ("status",)):
+        assert "SEDIMENT_BROKERS: not set" in cli.run(*verb, code=2).err
+    assert not cli.data_dir.exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -56,3 +58,33 @@ def test_nothing_is_made_by_looking_at_help(cli: InProcess) -> None:
     cli.run("run", "--help")
     cli.run("run", "nowhere", code=2)
     assert not cli.data_dir.exists()
+
+
+_SLOW = ("flows.rules", "grpc", "milvus_lite", "openai", "pandas", "pymilvus", "redis")
+_LOADED = f"""
+import sys, typer
+from flows.cli.main import app
+
+commands = typer.main.get_command(app).commands
+assert len([commands[name].get_short_help_str() for name in commands]) > 20
+print(*sorted(set({_SLOW!r}) & set(sys.modules)))
+"""
+
+
+def test_looking_at_any_verb_loads_nothing_slow() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _LOADED], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.split() == []
+
+
+def test_a_verb_does_not_load_the_others() -> None:
+    script = (
+        "import sys, typer; from flows.cli.main import app;"
+        "typer.main.get_command(app).commands['topics'];"
+        "print(*sorted(name for name in sys.modules if name.startswith('flows.cli.')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["flows.cli.admin", "flows.cli.common", "flows.cli.main"]

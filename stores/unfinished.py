@@ -1,0 +1,128 @@
+"""Writes that have begun and may not have ended: said before the store is touched, gone after it.
+
+A window changes several rows that belong together, and no store takes several rows at once for
+sure: a server may have taken a part when the process is killed or the connection breaks. What is
+decided on such a part would be another thing than what was decided on the whole. So the rows are
+kept here first, and whoever opens their scope next finishes the write.
+
+All three promise the same: when ``put`` returns, the note outlives the process, also one killed
+with ``kill -9``; one scope has one note, the newest; ``clear`` of what is not there is no error.
+One scope is worked on by one process at a time. A note holds text of memories for as long as its
+write lasts, and until the next start after a crash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import cast
+
+from stores.errors import ServiceUnavailable
+from stores.redis_connection import redis_client, redis_errors
+
+__all__ = ["UnfinishedInFiles", "UnfinishedInMemory", "UnfinishedInRedis"]
+
+
+class UnfinishedInMemory:
+    """Notes of one process, for a store that does not outlive it either."""
+
+    def __init__(self) -> None:
+        self._notes: dict[str, bytes] = {}
+
+    def put(self, scope: str, note: bytes) -> None:
+        """Keep a note."""
+        self._notes[scope] = note
+
+    def get(self, scope: str) -> bytes | None:
+        """Give the note of a scope, or ``None``."""
+        return self._notes.get(scope)
+
+    def clear(self, scope: str) -> None:
+        """Throw the note away."""
+        self._notes.pop(scope, None)
+
+
+class UnfinishedInFiles:
+    """A file for each note, in a folder of their own, for one machine.
+
+    Not flushed to the disk: a note outlives the process, not a power cut. Every method raises
+    :class:`~stores.errors.ServiceUnavailable` when the disk is full or cannot be reached; then
+    the old note stays.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, scope: str, note: bytes) -> None:
+        """Keep a note: the old one or the new one is there, never a part."""
+        path = self._path(scope)
+        draft = path.with_suffix(".tmp")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            draft.write_bytes(note)
+            draft.replace(path)
+        except OSError as error:
+            raise _unavailable(path, error) from error
+
+    def get(self, scope: str) -> bytes | None:
+        """Give the note of a scope, or ``None``."""
+        path = self._path(scope)
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unavailable(path, error) from error
+
+    def clear(self, scope: str) -> None:
+        """Throw the note away."""
+        path = self._path(scope)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise _unavailable(path, error) from error
+
+    def _path(self, scope: str) -> Path:
+        return self._folder / f"{hashlib.sha256(scope.encode()).hexdigest()[:32]}.json"
+
+
+class UnfinishedInRedis:
+    """Notes in Redis, so that another machine can take a scope over.
+
+    Raises :class:`~stores.errors.ServiceUnavailable` when Redis does not answer. A Redis that
+    loses its data loses the notes: a write that was cut then is decided anew on its part.
+
+    :arg url: ``redis://[user:password@]host:port/database``.
+    :arg prefix: what every key begins with; the key is ``<prefix>:<scope>``.
+    """
+
+    def __init__(self, url: str, prefix: str) -> None:
+        self._prefix = prefix
+        self._client = redis_client(url)
+
+    def put(self, scope: str, note: bytes) -> None:
+        """Keep a note."""
+        with redis_errors():
+            self._client.set(self._key(scope), note)
+
+    def get(self, scope: str) -> bytes | None:
+        """Give the note of a scope, or ``None``."""
+        with redis_errors():
+            return cast("bytes | None", self._client.get(self._key(scope)))
+
+    def clear(self, scope: str) -> None:
+        """Throw the note away."""
+        with redis_errors():
+            self._client.delete(self._key(scope))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _key(self, scope: str) -> str:
+        return f"{self._prefix}:{scope}"
+
+
+def _unavailable(path: Path, error: OSError) -> ServiceUnavailable:
+    service = "data folder"
+    return ServiceUnavailable(service, f"{path}: {error.strerror}; free some space or repair it")

@@ -17,7 +17,7 @@ COPY stores stores
 COPY connectors connectors
 COPY flows flows
 # Every dependency comes as a wheel but jieba, which is plain Python: no compiler is needed.
-RUN /opt/sediment/bin/pip install --constraint constraints.txt . \
+RUN /opt/sediment/bin/pip install --constraint constraints.txt ".[otel]" \
     && /opt/sediment/bin/python -m compileall -q /opt/sediment/lib
 
 FROM ${PYTHON_IMAGE}

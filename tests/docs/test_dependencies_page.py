@@ -11,7 +11,7 @@ import pytest
 
 from tests.docs.pages import ROOT, tables_of
 
-RUNTIME, DEVELOPMENT = tables_of(ROOT / "docs" / "dependencies.md")
+RUNTIME, OTEL, DEVELOPMENT = tables_of(ROOT / "docs" / "dependencies.md")
 
 
 def project() -> dict[str, Any]:
@@ -28,9 +28,10 @@ def names(requirements: list[str]) -> list[str]:
     ("table", "declared"),
     [
         (RUNTIME, project()["dependencies"]),
+        (OTEL, project()["optional-dependencies"]["otel"]),
         (DEVELOPMENT, project()["optional-dependencies"]["dev"]),
     ],
-    ids=["runtime", "development"],
+    ids=["runtime", "otel", "development"],
 )
 def test_each_dependency_has_its_line(table: list[list[str]], declared: list[str]) -> None:
     lines = table[1:]

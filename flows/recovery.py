@@ -6,45 +6,63 @@ resumes before them and does not read them, but it does not delete them either, 
 its epochs on from the same number: where a key has nothing to say in that epoch, the dead row
 stays, and the run after that takes it for the key's state. Windows that it shows as closed are
 then in no stage: lost. Held by ``tests/flows/test_recovery.py``; found by seed 65 of the fault rig.
+
+``sediment run`` does this by itself, and so do the flows when Bytewax's own command runs them.
+Only a cluster whose files are spread over several folders cannot: ``python -m flows.recovery
+FOLDER FOLDER`` does it for such a store while nothing runs on it.
 """
 
 from __future__ import annotations
 
+import argparse
+import fcntl
+import logging
 import sqlite3
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import IO
 
-from stores.errors import ServiceUnavailable
+from stores.errors import SedimentError, ServiceUnavailable, SettingsError
 
-__all__ = ["drop_unfinished", "resume_epoch"]
+__all__ = ["drop_unfinished", "guard_plain_run", "is_whole", "resume_epoch", "sole_user"]
+
+_SHARE_S = 5.0
+"""Seconds that a process waits for one of its cluster which is taking rows out."""
+_log = logging.getLogger(__name__)
 
 
-def drop_unfinished(folder: Path) -> int:
+# --- rows of an epoch that never closed ------------------------------------------------------
+
+
+def drop_unfinished(*folders: Path) -> int:
     """Delete the snapshots of epochs that never closed, and say how many there were.
 
-    Idempotent, and safe to be killed in. No run may be using the store. Raises
-    :class:`~stores.errors.ServiceUnavailable` when a file of it cannot be read or written.
+    Idempotent, and safe to be killed in. No run may be using the store, and ``folders`` must
+    hold all of its files. Raises :class:`~stores.errors.ServiceUnavailable` when a file of it
+    cannot be read or written.
     """
-    epoch = resume_epoch(folder)
+    epoch = resume_epoch(*folders)
     if epoch is None:
         return 0
     dropped = 0
-    for part in _parts(folder):
+    for part in _parts(folders):
         with _opened(part) as connection, connection:
             sql = "DELETE FROM snaps WHERE snap_epoch >= ?"
             dropped += connection.execute(sql, (epoch,)).rowcount
     return dropped
 
 
-def resume_epoch(folder: Path) -> int | None:
+def resume_epoch(*folders: Path) -> int | None:
     """Give the epoch at which the next run begins; ``None`` when there was no run yet.
 
     As Bytewax finds it: how far every worker of the newest run had come, or had begun.
     """
     runs: dict[int, tuple[int, int]] = {}
     fronts: dict[tuple[int, int], int] = {}
-    for part in _parts(folder):
+    for part in _parts(folders):
         with _opened(part) as connection:
             sql = "SELECT ex_num, worker_count, resume_epoch FROM exs"
             runs |= {run: (workers, begun) for run, workers, begun in connection.execute(sql)}
@@ -57,8 +75,19 @@ def resume_epoch(folder: Path) -> int | None:
     return min(fronts.get((newest, worker), begun) for worker in range(workers))
 
 
-def _parts(folder: Path) -> list[Path]:
-    return sorted(folder.glob("part-*.sqlite3"))
+def is_whole(*folders: Path) -> bool:
+    """Say whether folders hold every file of their recovery store; of a part nothing is known."""
+    count, found = 0, set[int]()
+    for part in _parts(folders):
+        with _opened(part) as connection:
+            for index, parts in connection.execute("SELECT part_index, part_count FROM parts"):
+                found.add(index)
+                count = max(count, parts)
+    return len(found) == count
+
+
+def _parts(folders: Sequence[Path]) -> list[Path]:
+    return sorted(part for folder in folders for part in folder.glob("part-*.sqlite3"))
 
 
 @contextmanager
@@ -69,3 +98,107 @@ def _opened(part: Path) -> Iterator[sqlite3.Connection]:
     except sqlite3.Error as error:
         service = "recovery store"
         raise ServiceUnavailable(service, f"{part}: {error}") from error
+
+
+# --- one user at a time ----------------------------------------------------------------------
+
+
+@contextmanager
+def sole_user(folder: Path) -> Iterator[None]:
+    """Keep others off a recovery store, whether it is there yet or not.
+
+    Two runs on one store would take out what the other is writing. The system lets go of it
+    when the process dies, however it dies. Raises :class:`~stores.errors.SettingsError` when
+    somebody else has it.
+    """
+    with _lock_file(folder) as file:
+        if not _taken(file, fcntl.LOCK_EX):
+            raise _in_use(folder)
+        yield
+
+
+def guard_plain_run(arguments: Sequence[str], environment: Mapping[str, str]) -> IO[bytes] | None:
+    """Make the recovery store fit for a run by Bytewax's own command, which does not do it.
+
+    Processes of one cluster share the store: the first one takes out what a killed run left,
+    before any of them can have begun, for each waits until all are there. Raises
+    :class:`~stores.errors.SettingsError` when ``sediment run`` is using it.
+
+    :arg arguments: of the command.
+    :returns: what holds the store; keep it until the process ends. ``None`` without a store.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("-r", "--recovery-directory", type=Path)
+    named = parser.parse_known_args(list(arguments))[0].recovery_directory
+    folder = named or environment.get("BYTEWAX_RECOVERY_DIRECTORY")
+    if not folder:
+        return None
+    folder = Path(folder)
+    if not is_whole(folder):
+        _log.warning(
+            "%s holds only some files of its recovery store: what a killed run left half written "
+            "stays in it, and may be taken for state later. While no process of the cluster runs, "
+            "do: python -m flows.recovery FOLDER FOLDER ... with all of its folders",
+            folder,
+        )
+        return None
+    file = _lock_file(folder)
+    if _taken(file, fcntl.LOCK_EX):
+        dropped = drop_unfinished(folder)
+        if dropped:
+            _log.warning("%s: took out %d rows of an epoch that never closed", folder, dropped)
+    deadline = time.monotonic() + _SHARE_S
+    while not _taken(file, fcntl.LOCK_SH):  # as another process of the cluster does, or will
+        if time.monotonic() > deadline:
+            file.close()
+            raise _in_use(folder)
+        time.sleep(_SHARE_S / 100)
+    return file
+
+
+def _lock_file(folder: Path) -> IO[bytes]:
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        return folder.with_name(f"{folder.name}.lock").open("ab")
+    except OSError as error:
+        service = "recovery store"
+        raise ServiceUnavailable(service, f"{folder}: {error.strerror}") from error
+
+
+def _taken(file: IO[bytes], how: int) -> bool:
+    try:
+        fcntl.flock(file.fileno(), how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _in_use(folder: Path) -> SettingsError:
+    message = (
+        f"the recovery store {folder} is in use by another process: one flow runs once; stop the "
+        "other one, or give this one a data folder of its own"
+    )
+    return SettingsError(message)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Take out what a killed run left in a store that is spread over folders."""
+    parser = argparse.ArgumentParser(
+        prog="python -m flows.recovery",
+        description="Take out of a recovery store what a killed run left half written. "
+        "No process may be running on it.",
+    )
+    parser.add_argument("folders", nargs="+", type=Path, help="all folders that hold its files")
+    folders = parser.parse_args(arguments).folders
+    try:
+        if not is_whole(*folders) or not _parts(folders):
+            parser.error("these folders do not hold all files of a recovery store")
+        dropped = drop_unfinished(*folders)
+    except SedimentError as error:
+        parser.exit(3, f"error: {error.message}\n")
+    sys.stdout.write(f"rows of an epoch that never closed, taken out: {dropped}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import shutil
 import signal
 import threading
@@ -24,8 +25,8 @@ from bytewax.dataflow import Dataflow
 from bytewax.recovery import RecoveryConfig, init_db_dir
 from bytewax.run import cli_main
 
-from flows.recovery import drop_unfinished
-from stores.errors import SedimentError
+from flows.recovery import drop_unfinished, sole_user
+from stores.errors import SedimentError, ServiceUnavailable
 
 __all__ = ["FlowRun", "StopSignal", "SystemClock", "rare_gc", "recovery_store", "stop_on_signals"]
 
@@ -91,7 +92,8 @@ def recovery_store(folder: Path) -> RecoveryConfig:
 class FlowRun:
     """One run of a dataflow, in a thread of its own so that signals and servers keep working.
 
-    :arg recovery: the recovery store's folder; one flow per folder.
+    :arg recovery: the recovery store's folder; one flow per folder. A second run on it ends
+        with a :class:`~stores.errors.SettingsError`.
     :arg snapshot_interval: at most this much work is repeated after a crash.
     """
 
@@ -122,7 +124,8 @@ class FlowRun:
     def wait(self, timeout: float | None = None) -> None:
         """Wait for the end. Raises what ended the flow when that was an error.
 
-        Of an error of Sediment's own, that one is raised and not Bytewax's wrapping of it.
+        Of an error of Sediment's own, that one is raised and not Bytewax's wrapping of it; a
+        recovery store that cannot be written is a :class:`~stores.errors.ServiceUnavailable`.
         """
         self._thread.join(timeout)
         if not self._thread.is_alive() and self._error is not None:
@@ -131,12 +134,13 @@ class FlowRun:
     def _main(self) -> None:
         rare_gc()
         try:
-            cli_main(
-                self._build(),
-                workers_per_process=self._workers,
-                epoch_interval=self._snapshot_interval,
-                recovery_config=recovery_store(self._recovery),
-            )
+            with sole_user(self._recovery):
+                cli_main(
+                    self._build(),
+                    workers_per_process=self._workers,
+                    epoch_interval=self._snapshot_interval,
+                    recovery_config=recovery_store(self._recovery),
+                )
         except BaseException as error:  # raised again in wait(), in the caller's thread
             self._error = error
 
@@ -144,8 +148,18 @@ class FlowRun:
 def _cause(error: BaseException) -> BaseException:
     found: BaseException | None = error
     while found is not None and not isinstance(found, SedimentError):
+        if "SqliteFailure" in str(found):  # Bytewax's own writing of snapshots
+            service = "recovery store"
+            why = "is the disk full? Free some space and start the flow again; nothing is lost"
+            return ServiceUnavailable(service, f"{_in_sqlite(str(found))}; {why}")
         found = found.__cause__ or found.__context__
     return found or error
+
+
+def _in_sqlite(text: str) -> str:
+    """Take SQLite's own words out of what Bytewax makes of them."""
+    said = re.search(r'Some\("(.*?)"\)', text)
+    return said[1] if said else text
 
 
 @contextmanager

@@ -12,9 +12,16 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from connectors.log import MAX_RECORD_BYTES
-from stores.errors import SedimentError, ServiceUnavailable, SettingsError
+from stores.errors import LogAway, SedimentError, SettingsError
 
-__all__ = ["KafkaConnection", "kafka_error", "topic_partitions", "unavailable"]
+__all__ = [
+    "KafkaConnection",
+    "is_hopeless",
+    "kafka_error",
+    "kafka_failure",
+    "topic_partitions",
+    "unavailable",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -30,11 +37,13 @@ class KafkaConnection:
         our defaults, but not over those that our promises rest on.
     :arg request_timeout_s: time limit of a blocking question to the brokers. One is asked only
         when something is opened, never while records flow.
+    :arg patience_s: for how long a dataflow that runs waits for brokers that are away.
     """
 
     brokers: str
     properties: Mapping[str, str] = field(default_factory=dict)
     request_timeout_s: float = 15.0
+    patience_s: float = 60.0
 
     def admin(self) -> AdminClient:
         """Give an admin client. Keep it until its futures are done: they die with it."""
@@ -60,16 +69,16 @@ class KafkaConnection:
         }
         return self._with(defaults, promised)
 
-    def producer(self) -> dict[str, Any]:
+    def producer(self, patience_s: float = 60.0) -> dict[str, Any]:
         """Give the properties of an idempotent producer.
 
         It splits keys as Kafka's Java producer does. A record that is not acknowledged within
-        a minute is an error.
+        ``patience_s`` seconds is an error; until then it is sent again, in order.
         """
         defaults = {
             "compression.type": "lz4",
             "linger.ms": 5,
-            "message.timeout.ms": 60_000,
+            "message.timeout.ms": round(patience_s * 1000),
             "queue.buffering.max.kbytes": 64 * 1024,
         }
         promised = {
@@ -122,7 +131,7 @@ def _log_error(error: KafkaError) -> None:
         logger.warning("kafka: %s; still trying", error.str())
 
 
-def kafka_error(error: Exception) -> KafkaError:
+def kafka_error(error: BaseException) -> KafkaError:
     """Take the :class:`KafkaError` out of a :class:`KafkaException`."""
     inner = error.args[0] if error.args else None
     return inner if isinstance(inner, KafkaError) else KafkaError(KafkaError._FAIL, str(error))
@@ -131,7 +140,36 @@ def kafka_error(error: Exception) -> KafkaError:
 def unavailable(message: str) -> SedimentError:
     """Build the error of a cluster that does not do what it was asked."""
     service = "kafka"
-    return ServiceUnavailable(service, message)
+    return LogAway(service, message)
+
+
+_HOPELESS = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+    }
+)
+_MISSING = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
+
+
+def is_hopeless(error: KafkaError) -> bool:
+    """Say whether waiting does not mend it; librdkafka itself calls few of these fatal."""
+    return error.fatal() or error.code() in _HOPELESS
+
+
+def kafka_failure(what: str, topic: str, error: KafkaError) -> SedimentError:
+    """Build the error of something that failed: to be waited out, or for a person to repair.
+
+    :arg what: what failed, without what is in any record.
+    """
+    if error.code() in _MISSING:
+        return SettingsError(f"topic {topic} does not exist; make it with `sediment topics create`")
+    if error.code() in _HOPELESS:
+        message = f"{what}: {error.str()}; check SEDIMENT_KAFKA and what the user may do there"
+        return SettingsError(message)
+    return unavailable(f"{what}: {error.str()}")
 
 
 def topic_partitions(connection: KafkaConnection, topic: str) -> int:
@@ -146,9 +184,5 @@ def topic_partitions(connection: KafkaConnection, topic: str) -> int:
     try:
         return len(described[topic].result().partitions)
     except KafkaException as error:
-        reason = kafka_error(error)
-        if reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            message = f"topic {topic} does not exist; make it with `sediment topics create`"
-            raise SettingsError(message) from None
-        message = f"topic {topic}: {reason.str()}"
-        raise unavailable(message) from None
+        what = f"topic {topic}"
+        raise kafka_failure(what, topic, kafka_error(error)) from None

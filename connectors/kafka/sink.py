@@ -5,25 +5,33 @@ A record counts as written only when its delivery callback said so. The sink is 
 epoch may close. That snapshot waits for every delivery of the epoch and raises when one
 failed, so an epoch never closes over an undelivered record. Within the epoch nothing waits:
 librdkafka batches.
+
+Brokers that are away are waited for: the epoch stays open, its records wait in librdkafka, and
+once that has no more room, or the epoch is to close, the worker waits with them. What waiting
+does not mend stops the flow at once.
 """
 
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from bytewax.outputs import FixedPartitionedSink, StatefulSinkPartition
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from connectors.dataflow import SINK_WRITERS
+from connectors.dataflow import SINK_WRITERS, never
 from connectors.kafka.connection import (
     KafkaConnection,
+    is_hopeless,
     kafka_error,
+    kafka_failure,
     topic_partitions,
     unavailable,
 )
-from stores.errors import OversizedInput, SedimentError
+from connectors.kafka.outage import Outage
+from stores.errors import LogAway, OversizedInput, SedimentError
 from stores.records import OutRecord, Position
 
 __all__ = ["KafkaAppender", "KafkaSink"]
@@ -32,14 +40,18 @@ _OnDelivery = Callable[[KafkaError | None, Message], None]
 
 _WAIT_S = 0.1
 """How long librdkafka is waited for at once; between two waits, Ctrl-C gets its turn."""
+_AWAY_S = 5.0
+"""Seconds without any delivery after which brokers count as away: a busy one takes less."""
+_STOP_S = 10.0
+"""Seconds that a flow which was asked to stop waits for brokers that are away."""
 
 
-def _failure(what: str, error: KafkaError) -> SedimentError:
+def _failure(what: str, topic: str, error: KafkaError) -> SedimentError:
     """Say which record failed and why, in librdkafka's words; never with the payload."""
-    message = f"{what} was not delivered: {error.str()}"
+    what = f"{what} was not delivered"
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-        return OversizedInput(message)
-    return unavailable(message)
+        return OversizedInput(f"{what}: {error.str()}")
+    return kafka_failure(what, topic, error)
 
 
 class _Outbox:
@@ -49,16 +61,27 @@ class _Outbox:
     one partition and without its cleanup policy.
     """
 
-    def __init__(self, connection: KafkaConnection) -> None:
-        self.producer = Producer(connection.producer())
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        patience_s: float = 60.0,
+        while_full: Callable[[], None] = lambda: None,
+        **properties: Any,
+    ) -> None:
+        self.producer = Producer(connection.producer(patience_s) | properties)
         self._connection = connection
+        self._while_full = while_full
         self._known: set[str] = set()
+
+    def know(self, topic: str) -> None:
+        """See that a topic exists, once. Raises as :func:`topic_partitions` does."""
+        if topic not in self._known:
+            topic_partitions(self._connection, topic)
+            self._known.add(topic)
 
     def send(self, record: OutRecord, on_delivery: _OnDelivery) -> None:
         """Queue a record; wait only while librdkafka's queue is full."""
-        if record.topic not in self._known:
-            topic_partitions(self._connection, record.topic)
-            self._known.add(record.topic)
+        self.know(record.topic)
         while True:
             try:
                 self.producer.produce(
@@ -70,6 +93,7 @@ class _Outbox:
                 )
             except BufferError:
                 self.producer.poll(_WAIT_S)
+                self._while_full()
             else:
                 return
 
@@ -80,13 +104,19 @@ class _Outbox:
 class KafkaSink(FixedPartitionedSink[OutRecord, None]):
     """Writes records to their topics; use it through ``connectors.dataflow.write_records``.
 
-    At least once, in order per key. A failed delivery stops the flow with a
-    :class:`~stores.errors.ServiceUnavailable` or :class:`~stores.errors.OversizedInput`; the
-    records of the open epoch are then written again by the next run.
+    At least once, in order per key. Brokers that are away are waited for, as long as the
+    connection's ``patience_s`` says, with a warning each minute and the metric
+    ``sediment_log_away_seconds``. Then the flow stops with a :class:`~stores.errors.LogAway`;
+    at once with a :class:`~stores.errors.SettingsError` where a topic is missing or may not be
+    written, and an :class:`~stores.errors.OversizedInput` for a record too large. The records
+    of the open epoch are then written again by the next run.
+
+    :arg stopping: true once the flow was asked to stop; then it waits for 10 s at most.
     """
 
-    def __init__(self, connection: KafkaConnection) -> None:
+    def __init__(self, connection: KafkaConnection, stopping: Callable[[], bool] = never) -> None:
         self._connection = connection
+        self._stopping = stopping
 
     def list_parts(self) -> list[str]:
         """Name the writers."""
@@ -94,36 +124,88 @@ class KafkaSink(FixedPartitionedSink[OutRecord, None]):
 
     def build_part(self, step_id: str, for_part: str, resume_state: None) -> _KafkaWriter:
         """Give a writer with its own producer."""
-        return _KafkaWriter(self._connection)
+        return _KafkaWriter(self._connection, self._stopping)
 
 
 class _KafkaWriter(StatefulSinkPartition[OutRecord, None]):
-    def __init__(self, connection: KafkaConnection) -> None:
-        self._outbox = _Outbox(connection)
+    def __init__(self, connection: KafkaConnection, stopping: Callable[[], bool]) -> None:
+        patience_s = connection.patience_s
+        # An outage is counted from the last delivery and a record from when it was queued: so
+        # the outage is over first, and says more.
+        self._outbox = _Outbox(
+            connection, patience_s + _AWAY_S, self._still_waiting, error_cb=self._heard
+        )
+        self._stopping = stopping
+        self._outage = Outage("writing", patience_s)
         self._failed: SedimentError | None = None
+        self._open = 0  # its own length counts what librdkafka has to tell as well
+        self._moved_at = time.monotonic()
+        self._asked_to_stop_at: float | None = None
 
     def write_batch(self, values: list[OutRecord]) -> None:
         for record in values:
+            self._know(record.topic)
+            if not self._open:
+                self._moved_at = time.monotonic()
             try:
                 self._outbox.send(record, self._delivered)
             except KafkaException as error:
                 what = f"a record for topic {record.topic}"
-                raise _failure(what, kafka_error(error)) from None
+                raise _failure(what, record.topic, kafka_error(error)) from None
+            self._open += 1
         self._outbox.producer.poll(0)
-        self._raise_failed()
+        self._still_waiting()
 
     def snapshot(self) -> None:
         while self._outbox.producer.flush(_WAIT_S) > 0:
-            self._raise_failed()
+            self._still_waiting()
         self._raise_failed()
 
     def close(self) -> None:
         # What is still queued belongs to an epoch that did not close: it is written again.
         self._outbox.producer.purge()
 
+    def _know(self, topic: str) -> None:
+        """See that a topic exists; wait for brokers that do not say."""
+        while True:
+            try:
+                self._outbox.know(topic)
+            except LogAway as error:
+                self._outage.goes_on(error.message)
+                self._end_if_asked_to()
+            else:
+                return
+
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and self._failed is None:
-            self._failed = _failure(f"a record for topic {message.topic()}", error)
+        self._open -= 1
+        if error is None:
+            self._moved_at = time.monotonic()
+            self._outage.over()
+        elif self._failed is None:
+            topic = message.topic() or ""
+            self._failed = _failure(f"a record for topic {topic}", topic, error)
+
+    def _heard(self, error: KafkaError) -> None:
+        """Hear from librdkafka what no delivery says: it tries on, also where that is no use."""
+        if is_hopeless(error) and self._failed is None:
+            self._failed = kafka_failure("writing", "", error)
+
+    def _still_waiting(self) -> None:
+        """Raise what must not be waited for, or not any longer."""
+        self._raise_failed()
+        now = time.monotonic()
+        if not self._open or now - self._moved_at < _AWAY_S:
+            return
+        self._outage.goes_on(f"{self._open} records are not acknowledged", self._moved_at)
+        self._end_if_asked_to()
+
+    def _end_if_asked_to(self) -> None:
+        if self._stopping():
+            now = time.monotonic()
+            self._asked_to_stop_at = self._asked_to_stop_at or now
+            if now - self._asked_to_stop_at > _STOP_S:
+                message = "asked to stop while records wait for it; the next run writes them again"
+                raise unavailable(message)
 
     def _raise_failed(self) -> None:
         if self._failed is not None:
@@ -152,14 +234,14 @@ class KafkaAppender:
             if error is None:
                 delivered[index] = Position(topic, message.partition(), message.offset())
             else:
-                failed[index] = _failure(f"record {index} for topic {topic}", error)
+                failed[index] = _failure(f"record {index} for topic {topic}", topic, error)
 
         for index, record in enumerate(records):
             try:
                 self._outbox.send(record, functools.partial(on_delivery, index))
             except KafkaException as error:
                 what = f"record {index} for topic {record.topic}"
-                failed[index] = _failure(what, kafka_error(error))
+                failed[index] = _failure(what, record.topic, kafka_error(error))
         while len(delivered) + len(failed) < len(records):
             self._outbox.producer.poll(_WAIT_S)
         if failed:

@@ -39,10 +39,13 @@ from connectors.dataflow import (
 )
 from connectors.kafka.connection import (
     KafkaConnection,
+    is_hopeless,
     kafka_error,
+    kafka_failure,
     topic_partitions,
     unavailable,
 )
+from connectors.kafka.outage import Outage
 from connectors.log import EndAt, Place, StartAt
 from connectors.metrics import LOG_OFFSET_RESETS
 from stores.records import LogRecord, Position
@@ -51,16 +54,9 @@ __all__ = ["KafkaLog", "KafkaSource"]
 
 logger = logging.getLogger(__name__)
 
-_HOPELESS = frozenset(
-    {
-        KafkaError._AUTHENTICATION,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-    }
-)
-"""Errors that waiting does not mend, though librdkafka does not call them fatal."""
-
+_LOOK_AGAIN_S = 2.0
+"""Seconds between looks for brokers that are away."""
+_ANSWER_S = 10.0
 _SETTLE_S = 0.1
 _SETTLING = frozenset(
     {
@@ -69,7 +65,13 @@ _SETTLING = frozenset(
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
-_NO_LEADER = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
+_NO_LEADER = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError._UNKNOWN_PARTITION,  # by what this client has heard of it so far
+    }
+)
 
 
 class _KafkaCursor:
@@ -180,9 +182,9 @@ class _KafkaCursor:
             self._say_that_it_is_gone(self._next)
             self._next = 0
             self._consumer.assign([self._at(OFFSET_BEGINNING)])
-        elif error.fatal() or error.code() in _HOPELESS:
-            text = f"topic {self._topic}, partition {self._partition}: {error.str()}"
-            raise unavailable(text)
+        elif is_hopeless(error):
+            what = f"topic {self._topic}, partition {self._partition}"
+            raise kafka_failure(what, self._topic, error)
         else:
             logger.warning(
                 "topic %s, partition %d: %s; still trying",
@@ -229,10 +231,16 @@ def _record(message: Any) -> LogRecord:
 
 
 class _PartitionWatch:
-    """Looks now and then, without blocking, whether the topic has more partitions than it had."""
+    """Looks now and then, without blocking, whether the topic has more partitions than it had.
 
-    def __init__(self, admin: AdminClient, topic: str, known: int, interval_s: float) -> None:
+    And whether there is a broker that says so: one that is away is waited for, up to a limit.
+    """
+
+    def __init__(
+        self, admin: AdminClient, topic: str, known: int, interval_s: float, patience_s: float
+    ) -> None:
         self._admin = admin
+        self._outage = Outage("reading", patience_s)
         self._topic = topic
         self._known = known
         self._interval_s = interval_s
@@ -244,14 +252,23 @@ class _PartitionWatch:
         if self._asked is None:
             if time.monotonic() >= self._next_look:
                 topics = TopicCollection([self._topic])
-                self._asked = self._admin.describe_topics(topics)[self._topic]
+                asked = self._admin.describe_topics(topics, request_timeout=_ANSWER_S)
+                self._asked = asked[self._topic]
             return
         if not self._asked.done():
             return
         answer, self._asked = self._asked, None
         self._next_look = time.monotonic() + self._interval_s
-        if answer.exception() is not None:
-            return  # the broker is away; reading says so already
+        failed = answer.exception()
+        if failed is not None:
+            error = kafka_error(failed)
+            if is_hopeless(error):
+                what = f"topic {self._topic}"
+                raise kafka_failure(what, self._topic, error)
+            self._next_look = time.monotonic() + min(self._interval_s, _LOOK_AGAIN_S)
+            self._outage.goes_on(f"topic {self._topic}: {error.str()}")
+            return
+        self._outage.over()
         count = len(answer.result().partitions)
         if count > self._known:
             logger.warning(
@@ -326,8 +343,9 @@ class KafkaSource(FixedPartitionedSource[LogRecord, int]):
 
     def _new_watch(self) -> _PartitionWatch:
         known = topic_partitions(self._connection, self._topic)
+        connection = self._connection
         return _PartitionWatch(
-            self._connection.admin(), self._topic, known, self._partition_check_s
+            connection.admin(), self._topic, known, self._partition_check_s, connection.patience_s
         )
 
 

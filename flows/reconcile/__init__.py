@@ -12,6 +12,7 @@
 | ``question`` | what a model is asked, and how its answer is read |
 | ``judge`` | candidates, question and model together |
 | ``warm`` | the scopes in use, kept in memory |
+| ``whole`` | several rows as one write |
 | ``stage`` | the stage's work |
 
 All up to ``question`` is pure. Without a model the rules of ``sameness`` and ``units`` decide
@@ -19,7 +20,7 @@ alone: the same words again make no second atom, a newer value of a slot and a p
 supersede, an end that lies behind makes stale. A model is asked about the rest.
 """
 
-from flows.reconcile.items import REFUSALS, Applied, Decision, NewAtoms, StoredAtoms
+from flows.reconcile.items import REFUSALS, Applied, Decision, Leaving, NewAtoms, StoredAtoms
 from flows.reconcile.sameness import normalised
 from flows.reconcile.scope import ScopeAtoms
 from flows.reconcile.stage import Reconciler
@@ -29,6 +30,7 @@ __all__ = [
     "REFUSALS",
     "Applied",
     "Decision",
+    "Leaving",
     "NewAtoms",
     "Reconciler",
     "ScopeAtoms",

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from flows.async_stage import Failed
 from stores.records import Atom, RefusedMemory, Tombstone, Window
 
-__all__ = ["ACTIONS", "REFUSALS", "Action", "Applied", "Decision", "NewAtoms", "StoredAtoms"]
+__all__ = [
+    "ACTIONS",
+    "REFUSALS",
+    "Action",
+    "Applied",
+    "Decision",
+    "Leaving",
+    "NewAtoms",
+    "StoredAtoms",
+]
 
 REFUSALS: dict[str, str] = {
     "rejected_value": "a person marked the value as wrong; it landed on what was rejected",
@@ -28,6 +38,19 @@ class NewAtoms:
     atoms: tuple[Atom, ...]
     refused: tuple[RefusedMemory, ...]
     attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A window that has ended already, and waits behind those before it with its outcome.
+
+    Stages pass it on as it is: so the outcomes of a scope keep the order of its windows.
+
+    :arg failed: why extraction gave it up; ``None`` when no user said anything in it.
+    """
+
+    window: Window
+    failed: Failed[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

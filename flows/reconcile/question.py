@@ -30,6 +30,9 @@ __all__ = ["ANSWER_SCHEMA", "MOST_OFFERED", "Complaint", "Question", "Read", "re
 
 MOST_OFFERED = 24
 """Known atoms shown in one request at most; the best of each new one come first."""
+MOST_FOR_ONE = 3
+"""Known atoms shown for one new one at most, nearest by vector and by keyword in turn. What
+is near is most of what a model is asked."""
 _COMPLAINT_CHARS = 400
 
 ANSWER_SCHEMA: dict[str, Any] = {
@@ -86,7 +89,7 @@ class Question:
         asked = [(atom, known) for atom, known in found if known]
         if not asked:
             return None
-        depth = max(len(known) for _, known in asked)
+        depth = min(MOST_FOR_ONE, max(len(known) for _, known in asked))
         offered: dict[str, Atom] = {}
         for unit in (known[at] for at in range(depth) for _, known in asked if at < len(known)):
             if len(offered) < MOST_OFFERED:
@@ -123,8 +126,7 @@ class Question:
 
 
 def _line(label: str, atom: Atom) -> str:
-    said = atom.occurred_at.date().isoformat()
-    return escape(orjson.dumps([label, said, atom.text]).decode())
+    return escape(f"{label} {atom.occurred_at.date()} {orjson.dumps(atom.text).decode()}")
 
 
 @dataclass(frozen=True, slots=True)

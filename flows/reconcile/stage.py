@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,22 +16,22 @@ from flows.reconcile.items import Decision, NewAtoms, StoredAtoms
 from flows.reconcile.judge import Judge
 from flows.reconcile.scope import ScopeAtoms
 from flows.reconcile.warm import WarmScope, WarmScopes
-from stores.protocols import AtomStore, ChatModel, Clock, Embedder, KeptOut, Vectors
+from flows.reconcile.whole import scope_atoms, write_whole
+from stores.protocols import (
+    AtomStore,
+    ChatModel,
+    Clock,
+    Embedder,
+    KeptOut,
+    UnfinishedWrites,
+    Vectors,
+)
 from stores.records import Atom, RefusedMemory, Window
+from stores.unfinished import UnfinishedInMemory
 
 __all__ = ["Reconciler"]
 
 _PAGE = 1000  # vectors read at once
-
-
-@dataclass(frozen=True, slots=True)
-class _Unwritten:
-    """What a window was decided to do, until the store has taken it."""
-
-    window_id: str
-    changed: tuple[Atom, ...]
-    vectors: dict[tuple[str, str], Vectors]
-    stored: StoredAtoms
 
 
 class Reconciler:
@@ -41,7 +40,8 @@ class Reconciler:
     With a model it is asked at most once a window, and only where something near is known;
     without one, rules alone decide. Everything a window does is one write; then it returns. A
     crash before the write repeats the question, whose recorded answer is found; a crash after
-    it finds the window applied, asks nothing, and names the same atoms again.
+    it finds the window applied, asks nothing, and names the same atoms again; a crash in the
+    middle of it is as one after it, for the rest is written when the scope is next read.
 
     Raises what store, embedder and model raise. Nothing is stored then: an atom is never stored
     because a model or a store could not be asked.
@@ -53,6 +53,8 @@ class Reconciler:
         anything of it is deleted; what is deleted cannot be found again after a crash. Blocking;
         called from a thread. It may be told the same twice.
     :arg max_chars: characters of a text that the model writes, at most.
+    :arg unfinished: notes about writes that have begun; they must outlive whatever the store
+        outlives.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Reconciler:
         announce: Callable[[StoredAtoms], None] | None = None,
         max_chars: int = DEFAULT_GATE_CHARS,
         answer_tokens: int = 4096,
+        unfinished: UnfinishedWrites | None = None,
     ) -> None:
         """Nothing is read until the first window comes."""
         self._store = store
@@ -79,7 +82,7 @@ class Reconciler:
             else None
         )
         self._warm = WarmScopes()
-        self._unwritten: dict[str, _Unwritten] = {}
+        self._unfinished = unfinished or UnfinishedInMemory()
 
     async def __call__(
         self, items: Sequence[NewAtoms | Forgetting], previous_error: str | None
@@ -96,9 +99,6 @@ class Reconciler:
 
     async def _one(self, item: NewAtoms, previous_error: str | None) -> StoredAtoms:
         scope = item.window.scope
-        unwritten = self._unwritten.get(scope)
-        if unwritten is not None and unwritten.window_id == item.window.window_id:
-            return await self._write_again(scope, unwritten)
         kept = await self._warm_scope(scope)
         atoms = kept.atoms
         incoming, refused = self._not_forgotten(item.atoms)
@@ -130,15 +130,10 @@ class Reconciler:
                 rejects=self._rejects(scope),
                 composer=self._judge.composer if self._judge else "",
             )
-            stored = StoredAtoms(applied.touched, refused=(*refused, *applied.refused))
-            self._unwritten[scope] = _Unwritten(
-                item.window.window_id, applied.changed, vectors, stored
-            )
             await self._write(kept, applied.changed, vectors)
         except BaseException:
             self._warm.drop(scope)
             raise
-        del self._unwritten[scope]
         self._warm.put(scope, kept)
         for result, count in Counter(applied.results).items():
             RECONCILED.labels(result).inc(count)
@@ -146,16 +141,7 @@ class Reconciler:
             newest = max(sourced.record.timestamp_ms for sourced in item.window.events)
             age = self._clock.now().timestamp() - newest / 1000
             RECALLABLE_SECONDS.labels("atoms").observe(max(0.0, age))
-        return stored
-
-    async def _write_again(self, scope: str, unwritten: _Unwritten) -> StoredAtoms:
-        """Write what was decided before the store failed.
-
-        It may have taken a part of it, and what is decided on that part would be another thing.
-        """
-        await self._write(None, unwritten.changed, unwritten.vectors)
-        del self._unwritten[scope]
-        return unwritten.stored
+        return StoredAtoms(applied.touched, refused=(*refused, *applied.refused))
 
     def _not_forgotten(self, atoms: Sequence[Atom]) -> tuple[list[Atom], tuple[RefusedMemory, ...]]:
         """Leave out what was forgotten while it was on its way."""
@@ -205,7 +191,8 @@ class Reconciler:
     async def _warm_scope(self, scope: str) -> WarmScope:
         kept = self._warm.get(scope)
         if kept is None:
-            kept = WarmScope(ScopeAtoms(await asyncio.to_thread(self._store.atoms_of, scope)))
+            held = await scope_atoms(self._store, self._unfinished, self._embedder, scope)
+            kept = WarmScope(ScopeAtoms(held))
             if self._judge is not None:
                 active = [unit for unit in kept.atoms if unit.status == "active"]
                 for at in range(0, len(active), _PAGE):
@@ -217,7 +204,7 @@ class Reconciler:
         return kept
 
     async def _write(
-        self, kept: WarmScope | None, changed: Sequence[Atom], known: dict[tuple[str, str], Vectors]
+        self, kept: WarmScope, changed: Sequence[Atom], known: dict[tuple[str, str], Vectors]
     ) -> None:
         """Write atoms in one call, so that a new one and those it supersedes change together."""
         if not changed:
@@ -230,8 +217,9 @@ class Reconciler:
                 for one, row in zip(unknown, rows, strict=True)
             }
         vectors = np.stack([known[one.atom_id, one.search_text()] for one in changed])
-        await asyncio.to_thread(self._store.upsert_atoms, changed, vectors)
-        if self._judge is None or kept is None:
+        scope = changed[0].scope
+        await asyncio.to_thread(write_whole, self._store, self._unfinished, scope, changed, vectors)
+        if self._judge is None:
             return
         for unit, vector in zip(changed, vectors, strict=True):
             if unit.status == "active":

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
+from connectors.kafka import source as source_module
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.sink import KafkaAppender
 from connectors.kafka.source import KafkaLog, KafkaSource
 from connectors.log import EndAt, StartAt
-from stores.errors import ServiceUnavailable, SettingsError
+from stores.errors import LogAway, ServiceUnavailable, SettingsError
 from stores.records import LogRecord, OutRecord
 from tests.contract.flows_on_logs import read_into, recovery_store, values
 from tests.rig.kafka import KafkaBroker
@@ -146,6 +148,31 @@ def test_a_broker_that_goes_away_is_waited_for(
     )
     read_into(seen, source)
     assert values(seen) == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.slow
+def test_a_broker_that_stays_away_ends_the_reading(
+    connection: KafkaConnection, kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_module, "_ANSWER_S", 0.2)
+    monkeypatch.setattr(source_module, "_LOOK_AGAIN_S", 0.05)
+    topic = kafka_broker.create_topic()
+    fill(connection, topic, 1)
+    seen: list[LogRecord] = []
+    source = KafkaSource(
+        replace(connection, patience_s=0.5), topic, group="away", partition_check_s=0.05
+    )
+    cursor = source.build_part("in", source.list_parts()[0], None)
+    while not seen:
+        seen += cursor.next_batch()
+    kafka_broker.stop()
+    try:
+        with pytest.raises(LogAway, match="reading waited for"):
+            while True:
+                cursor.next_batch()
+    finally:
+        kafka_broker.start()
+        cursor.close()
 
 
 def test_added_partitions_are_reported_once(

@@ -64,7 +64,7 @@ def poisoned(window: Window) -> bool:
 def conversation(variant: int) -> Conversation:
     """Make the conversation of a variant: always the same one."""
     rng = Random(f"conversation {variant}")
-    users = [f"user{number}" for number in range(rng.randint(3, 5))]
+    users = [f"user{number}" for number in range(rng.randint(3, 4))]
     queues = [_scope(rng, variant, user, late=user == users[-1]) for user in users]
     records: list[Said] = []
     while queue := rng.choice([queue for queue in queues if queue] or [[]]):
@@ -85,7 +85,7 @@ def _scope(rng: Random, variant: int, user: str, *, late: bool) -> list[Said]:
     key = scope_key(["acme", "helper", user]).encode()
     said: list[Said] = []
     day = 0.0
-    sessions = rng.randint(2, 4)
+    sessions = rng.randint(2, 3)
     talks: list[list[dict[str, Any]]] = []
     for session in range(sessions):
         talks.append(_session(rng, variant, user, session, day, last=session == sessions - 1))
@@ -109,7 +109,7 @@ def _scope(rng: Random, variant: int, user: str, *, late: bool) -> list[Said]:
 def _session(
     rng: Random, variant: int, user: str, session: int, day: float, *, last: bool
 ) -> list[dict[str, Any]]:
-    turns = rng.randint(3, 9)
+    turns = rng.randint(3, 7)
     curse = {0: f" {POISON}.", 1: f" {FORBIDDEN}."}.get(rng.randrange(16), "")
     events: list[dict[str, Any]] = []
     at = day

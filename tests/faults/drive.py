@@ -23,13 +23,12 @@ from tests.faults.flow_process import FlowProcess
 from tests.faults.judge import Final, Judged, faults_found, final_state
 from tests.faults.points import open_gate, read_trace
 from tests.faults.scenario import Between, Outside, Run, Scenario
-from tests.faults.servers import Servers, Topics
+from tests.faults.servers import PATIENCE_S, Servers, Topics
 from tests.faults.unreliable_llm import Unreliable
 
 __all__ = ["Driver", "Verdict"]
 
 CONCURRENCY = 4
-_LONGEST_S = 60.0
 _POLL_S = 0.005
 _SPARE = 4
 """Calls that time out on a busy machine while their answer is being recorded: asked again."""
@@ -162,6 +161,7 @@ class _OneRun:
         """Leave nothing behind."""
         self._servers.llm.script = None
         self._servers.llm.clear()
+        self._servers.heal()
         self._topics.delete()
         if not keep:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -199,7 +199,12 @@ class _OneRun:
             "window_background": 3,
             "concurrency": CONCURRENCY,
             "snapshot_interval_s": self._talk.snapshot_s,
-            "scene_writer": "off",  # L0 and L1 are what is looked at
+            # Rules: what they write follows from the atoms alone, and so is the same at the end
+            # whenever it was written. A scene run for nearly every job, a persona for all news.
+            "scene_writer": "rules",
+            "scene_quiet_s": 0.2,
+            "scene_between_s": 0.0,
+            "persona_atoms": 1,
         }
 
     def _answers_again(self) -> int:
@@ -258,6 +263,7 @@ class _OneRun:
             if process.exitcode is None:
                 process.kill()
             process.join()
+        self._servers.forget_locks(self._topics.prefix)
         self._check_end(step, process.exitcode)
         process.close()
 
@@ -345,10 +351,10 @@ class _OneRun:
 
     @staticmethod
     def _wait(condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + _LONGEST_S
+        deadline = time.monotonic() + PATIENCE_S
         while not condition():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"waited {_LONGEST_S:g} s for {what}")
+                raise TimeoutError(f"waited {PATIENCE_S:g} s for {what}")
             time.sleep(_POLL_S)
 
 

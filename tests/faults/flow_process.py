@@ -19,9 +19,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from connectors.kafka.connection import KafkaConnection
 from connectors.settings import Settings, load_settings
+from flows import opening
+from flows import parts as parts_module
 from flows.async_stage import AsyncStage, RetryPolicy
 from flows.cli.common import errors_for_people
+from flows.opening import kafka_connection
 from flows.parts import flow_parts, open_log, open_store, recovery_folder
 from flows.runner import FlowRun, StopSignal, stop_on_signals
 from flows.topology import FlowName, Parts, build_flow
@@ -33,14 +37,16 @@ from tests.faults.wrapped import (
     WrappedSink,
     WrappedStore,
     wrap_journals,
+    wrap_renames,
     wrapped_work,
 )
 from tests.rig.scripted_llm import bag_of_words
 
 __all__ = ["PATIENT", "Embedder", "FlowProcess", "StoreKind", "opened_store", "run_flow"]
 
+_ANSWER_S = 120.0
 StoreKind = Literal["stand-in", "milvus-lite"]
-PATIENT = RetryPolicy(backoff_s=(0.05, 0.1, 0.2, 0.4, *[0.5] * 16))
+PATIENT = RetryPolicy(backoff_s=(0.05, 0.1, 0.2, 0.4, *[0.5] * 16), conflict_s=0.1)
 """Rides out every outage of the rig, so that only what is poison is given up."""
 
 
@@ -84,6 +90,7 @@ def run_flow(what: FlowProcess) -> None:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
+    _be_patient_with_the_broker(_ANSWER_S)
     points = Points(what.injections, what.folder, what.number)
     settings = load_settings(**what.settings)
     stop = StopSignal()
@@ -103,6 +110,16 @@ def run_flow(what: FlowProcess) -> None:
                     run.wait(0.02)
                 run.wait()
     points.note("ended", count=parts.progress.ended)
+
+
+def _be_patient_with_the_broker(seconds: float) -> None:
+    """Let a broker that starts beside much other work take its time to answer."""
+
+    def patient(settings: Settings) -> KafkaConnection:
+        return replace(kafka_connection(settings), request_timeout_s=seconds)
+
+    for module in (opening, parts_module):
+        setattr(module, "kafka_connection", patient)  # noqa: B010
 
 
 @contextmanager
@@ -125,6 +142,7 @@ def _parts(
         store = WrappedStore(stack.enter_context(opened_store(settings, what.store)), points)
         opened: Any = (store, Embedder())
         wrap_journals(points)
+        wrap_renames(points)
         parts = stack.enter_context(
             flow_parts(settings, what.flow, stop, follow=what.follow, opened=opened)
         )
@@ -134,9 +152,13 @@ def _parts(
             spec = replace(given.spec, work=work, retry=what.retry)
             return stack.enter_context(AsyncStage(spec))
 
-        stages: dict[str, Any] = {
-            one.name: stage(value)
-            for one in fields(parts)
-            if isinstance(value := getattr(parts, one.name), AsyncStage)
-        }
-        yield replace(parts, sink=WrappedSink(parts.sink, points), **stages)
+        def stages(of: Any) -> dict[str, Any]:
+            return {
+                one.name: stage(value)
+                for one in fields(of)
+                if isinstance(value := getattr(of, one.name), AsyncStage)
+            }
+
+        layers = parts.layers and replace(parts.layers, **stages(parts.layers))
+        sink = WrappedSink(parts.sink, points)
+        yield replace(parts, sink=sink, layers=layers, **stages(parts))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -14,15 +15,23 @@ from connectors.kafka.deadletter import parse_dead_letter
 from connectors.settings import Settings
 from flows.cli.audit import run_audit
 from flows.cli.common import err
+from flows.layer_parts import open_persona_folder, open_scene_folder
+from flows.outputs import record_id
+from flows.scenes.job import place_in_process
+from flows.scenes.profiles import file_of
 from flows.upkeep.audit import EndResult
-from stores.records import Atom, LogRecord, Outcome, SceneJob
+from stores.records import Atom, LogRecord, Outcome, PersonaJob, Profile, SceneJob
+from stores.scenes import ProfileFile, without_navigation
 from tests.faults.conversation import Conversation, poisoned
 from tests.faults.flow_process import StoreKind, opened_store
 from tests.faults.servers import Topics
 
 __all__ = ["Final", "Judged", "faults_found", "final_state"]
 
-_READ = ("outcomes", "l1.atoms", "l2.jobs", "answers", "l1.dlq", "l0.dlq")
+_LETTERS = ("l0.dlq", "l1.dlq", "l2.dlq", "l3.dlq")
+_READ = ("outcomes", "l1.atoms", "l2.jobs", "l3.jobs", "profiles", "answers", *_LETTERS)
+_LAYERS = ("scene_job", "persona_job")
+_DATE = re.compile(r" \(\d{4}-\d\d-\d\d\)")
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,8 @@ class Final:
     :arg outcomes: newest of each id, without attempts and places.
     :arg jobs: windows of each scope's scene jobs, each once, in order.
     :arg letters: (stage, reason, window id, event bytes) of the dead letters.
+    :arg profiles: what scene and persona files tell, by scope and kind and path, as the files
+        have it.
     """
 
     atoms: Mapping[str, Mapping[str, dict[str, Any]]]
@@ -43,16 +54,24 @@ class Final:
     outcomes: Mapping[str, dict[str, Any]]
     jobs: Mapping[str, list[str]]
     letters: frozenset[tuple[str, str, str, bytes]]
+    profiles: Mapping[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A final state and the records it was read from."""
+    """A final state and the records it was read from.
+
+    :arg indexed: what the index says of scenes and personas; ``told``: what the topic says.
+    :arg jobs: outcome ids of the jobs of scenes and personas, as their records ask for them.
+    """
 
     final: Final
     outcomes: Sequence[Outcome]
     answers: Sequence[LogRecord]
     holes: Sequence[str]
+    indexed: Mapping[str, dict[str, Any]]
+    told: Mapping[str, dict[str, Any]]
+    jobs: Sequence[str]
 
 
 def final_state(topics: Topics, settings: Settings, kind: StoreKind, talk: Conversation) -> Judged:
@@ -67,30 +86,84 @@ def final_state(topics: Topics, settings: Settings, kind: StoreKind, talk: Conve
             scope: {event.event_id: event.text for event in store.events_of(scope)}
             for scope in talk.scopes
         }
+        indexed = [one for scope in talk.scopes for one in store.profiles_of(scope)]
+    newest = {record.key: record.value for record in read["profiles"]}
+    told = [Profile.model_validate_json(value) for value in newest.values() if value]
     written = [Outcome.model_validate_json(record.value or b"") for record in read["outcomes"]]
     jobs: dict[str, dict[str, None]] = defaultdict(dict)
     for record in read["l2.jobs"]:
         job = SceneJob.model_validate_json(record.value or b"")
         jobs[job.scope][job.window_id] = None
     folded = [Atom.model_validate_json(record.value or b"") for record in read["l1.atoms"]]
-    letters = [parse_dead_letter(record) for name in ("l0.dlq", "l1.dlq") for record in read[name]]
+    letters = [parse_dead_letter(record) for name in _LETTERS for record in read[name]]
     final = Final(
         atoms=atoms,
         events=events,
         folded={atom.atom_id: atom.model_dump(mode="json") for atom in folded},
-        outcomes={_name(one): _end(one) for one in written},
+        outcomes={_name(one): _end(one) for one in written if one.kind not in _LAYERS},
         jobs={scope: list(windows) for scope, windows in jobs.items()},
         letters=frozenset(
             (letter.stage, letter.reason, letter.window_id, letter.record.value or b"")
             for letter in letters
         ),
+        profiles=_in_files(settings, talk),
     )
     holes = [
         f"the log has lost offset {offset} of {name}/{partition}"
         for name, records in read.items()
         for partition, offset in _holes(records)
     ]
-    return Judged(final, written, read["answers"], holes)
+    return Judged(
+        final,
+        written,
+        read["answers"],
+        holes,
+        indexed={_where(one): _telling(file_of(one)) for one in indexed},
+        told={_where(one): _telling(file_of(one)) for one in told if not one.deleted},
+        jobs=[
+            record_id(stage, place_in_process(settings.topic(name), model(record).job_id))
+            for stage, name, model in (
+                ("scenes", "l2.jobs", _scene_job), ("persona", "l3.jobs", _persona_job)
+            )
+            for record in read[name]
+        ],
+    )  # fmt: skip
+
+
+def _scene_job(record: LogRecord) -> SceneJob:
+    return SceneJob.model_validate_json(record.value or b"")
+
+
+def _persona_job(record: LogRecord) -> PersonaJob:
+    return PersonaJob.model_validate_json(record.value or b"")
+
+
+def _in_files(settings: Settings, talk: Conversation) -> dict[str, dict[str, Any]]:
+    """Read what is in the folders of scenes and personas."""
+    found: dict[str, dict[str, Any]] = {}
+    for kind, opened in (("scene", open_scene_folder), ("persona", open_persona_folder)):
+        with opened(settings) as folder:
+            for scope in talk.scopes:
+                for path, file in folder.files(scope).items():
+                    # A persona's navigation is by scene, and recall lists those by itself.
+                    body = without_navigation(file.body) if kind == "persona" else file.body
+                    found[f"{scope} {kind} {path}"] = _telling(replace(file, body=body))
+    return found
+
+
+def _where(profile: Profile) -> str:
+    return f"{profile.scope} {profile.kind} {profile.path}"
+
+
+def _telling(file: ProfileFile) -> dict[str, Any]:
+    """Give what a file tells. When it was written, and as which version, is live timing."""
+    return {
+        "title": file.title,
+        "body": file.body.strip(),
+        "atoms": sorted(file.atoms),
+        "archived": sorted(file.archived),
+        "generator": file.generator,
+    }
 
 
 def _holes(records: Sequence[LogRecord]) -> list[tuple[int, int]]:
@@ -145,7 +218,29 @@ def faults_found(
         *_windows(judged.final, talk),
         *_order(judged.outcomes),
         *_answers(judged.answers, journal, answers_again),
+        *(_layers(judged, flow) if flow == "all" else []),
     ]
+
+
+def _layers(judged: Judged, flow: str) -> list[str]:
+    """Every job has its end, and files, topic and index tell the same of every atom."""
+    files = judged.final.profiles
+    found = _differences("files against topic:", files, judged.told)
+    found += _differences("files against index:", files, judged.indexed)
+    ended = {one.outcome_id for one in judged.outcomes if one.kind in _LAYERS}
+    left = [one for one in judged.jobs if one not in ended]
+    found += [f"{len(left)} of {len(judged.jobs)} jobs have no outcome"] if left else []
+    strange = ended.difference(judged.jobs)
+    found += [f"{len(strange)} outcomes are of no job"] if strange else []
+    for scope, atoms in judged.final.atoms.items():
+        scenes = [file for name, file in files.items() if name.startswith(f"{scope} scene ")]
+        told = {one for file in scenes for one in (*file["atoms"], *file["archived"])}
+        lost, unknown = atoms.keys() - told, told - atoms.keys()
+        found += [f"scenes of {scope} do not tell of {sorted(lost)[:3]}"] if lost else []
+        found += [f"scenes of {scope} tell of no atom {sorted(unknown)[:3]}"] if unknown else []
+        if atoms and f"{scope} persona persona.md" not in files:
+            found.append(f"{scope} has no persona")
+    return found
 
 
 def _audit(settings: Settings) -> list[str]:
@@ -188,6 +283,8 @@ def _state(final: Final, reference: Final, flow: str, may_be_given_up: bool) -> 
             found += _differences(name, getattr(final, name), getattr(reference, name))
     if flow != "l1":
         found += _differences("events", final.events, reference.events)
+        if not may_be_given_up:
+            found += _differences("profile", _undated(final.profiles), _undated(reference.profiles))
     in_store = {name: atom for atoms in final.atoms.values() for name, atom in atoms.items()}
     found += _differences("store against topic:", in_store, final.folded)
     more, fewer = final.letters - reference.letters, reference.letters - final.letters
@@ -197,6 +294,20 @@ def _state(final: Final, reference: Final, flow: str, may_be_given_up: bool) -> 
     found += [f"a dead letter too many: {letter[:3]}" for letter in sorted(more)[:3]]
     found += [f"a dead letter is missing: {letter[:3]}" for letter in sorted(fewer)[:3]]
     return found
+
+
+def _undated(profiles: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Take the dates and the order that comes from them out of personas.
+
+    A persona is written anew for what is new or no longer holds, not for what is said again: so
+    whether a line has the date of the first or the second time depends on when it was written.
+    """
+    return {
+        name: {**file, "body": sorted(_DATE.sub("", file["body"]).splitlines())}
+        if " persona " in name
+        else file
+        for name, file in profiles.items()
+    }
 
 
 def _differences(name: str, is_: Mapping[str, Any], should: Mapping[str, Any]) -> list[str]:
@@ -243,15 +354,14 @@ def _windows(final: Final, talk: Conversation) -> list[str]:
 def _order(outcomes: Sequence[Outcome]) -> list[str]:
     """Outcomes of a session stand in the order of its windows, the first of each and the last.
 
-    By stage: a window that was skipped or that extraction gave up leaves the flow without
-    passing through reconciling, and may overtake an earlier one that is still on its way.
+    However they ended: one that was skipped or given up waits behind those before it.
     """
     found: list[str] = []
     for which, written in (("first", outcomes), ("last", list(reversed(outcomes)))):
-        sessions: dict[tuple[str, str, str], dict[int, None]] = defaultdict(dict)
+        sessions: dict[tuple[str, str], dict[int, None]] = defaultdict(dict)
         for outcome in written:
-            if outcome.kind == "window" and outcome.result != "skipped":
-                session = (outcome.scope or "", outcome.session_id or "", outcome.stage)
+            if outcome.kind == "window":
+                session = (outcome.scope or "", outcome.session_id or "")
                 sessions[session].setdefault(outcome.offsets[0])
         for session, places in sessions.items():
             order = list(places) if which == "first" else list(reversed(places))

@@ -34,6 +34,11 @@ POINTS: dict[str, str] = {
     "events.before": "a batch of events is about to be indexed",
     "events.half": "half of a batch is indexed",
     "events.after": "the batch is indexed",
+    "rename.before": "a scene or persona is on disk and not current yet",
+    "rename.after": "it is current, and nobody has been told",
+    "profiles.before": "profiles are about to be written to the index",
+    "profiles.half": "half of them are written",
+    "profiles.after": "they are written",
     "produce.before": "a record is about to be produced",
     "produce.after": "it is delivered",
     "given_up.after": "the outcome of a window that was given up is delivered",
@@ -43,7 +48,7 @@ POINTS: dict[str, str] = {
     "retry": "a call failed and waits for its retry",
 }
 
-_GATE_S = 60.0
+_GATE_S = 240.0
 _GATE_POLL_S = 0.005
 
 

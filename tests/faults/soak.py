@@ -13,16 +13,19 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import fields
 from multiprocessing.queues import Queue
 from pathlib import Path
 
+import orjson
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from tests.faults.drive import Driver, Verdict
 from tests.faults.scenario import FAULTS, Scenario
-from tests.faults.servers import running_servers
+from tests.faults.servers import PATIENCE_S, running_servers
+from tests.rig import kafka
 from tests.rig.kafka import real_kafka
 
 err = Console(stderr=True)
@@ -40,14 +43,42 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=0, help="begin no run after that [no end]")
     parser.add_argument("--jobs", type=int, default=1, help="runs at once, each on own servers [1]")
     parser.add_argument("--fault", choices=sorted(FAULTS), help="only seeds that are about this")
+    parser.add_argument(
+        "--ledger",
+        type=Path,
+        help="add each run to this file as a line of JSON; seeds in it that held are left out, and "
+        "the table is of all in it",
+    )
     parser.add_argument("--keep", help="keep the folders of runs that did not hold in this one")
     arguments = parser.parse_args()
-    seeds = list(_seeds(arguments.seed, arguments.runs, arguments.fault))
+    before = _read_ledger(arguments.ledger) if arguments.ledger else []
+    held = {verdict.seed for verdict in before if not verdict.wrong}
+    wanted = _seeds(arguments.seed, arguments.runs, arguments.fault)
+    seeds = [seed for seed in wanted if seed not in held]
     began = time.monotonic()
     until = began + 60 * arguments.minutes if arguments.minutes else float("inf")
-    verdicts = _work_on(seeds, arguments.jobs, until, arguments.keep)
-    _tell(verdicts, len(seeds), time.monotonic() - began)
-    sys.exit(any(verdict.wrong for verdict in verdicts) or not verdicts)
+    verdicts = _work_on(seeds, arguments.jobs, until, arguments.keep, arguments.ledger)
+    newest = {verdict.seed: verdict for verdict in [*before, *verdicts]}
+    _tell(list(newest.values()), time.monotonic() - began)
+    sys.exit(any(verdict.wrong for verdict in newest.values()) or not newest)
+
+
+def _read_ledger(path: Path) -> list[Verdict]:
+    if not path.exists():
+        return []
+    found: list[Verdict] = []
+    for line in path.read_bytes().splitlines():
+        row = orjson.loads(line)
+        row["wrong"] = tuple(row["wrong"])
+        row["model_failures"] = Counter(row["model_failures"])
+        found.append(Verdict(**row))
+    return found
+
+
+def _write_ledger(path: Path, verdict: Verdict) -> None:
+    with path.open("ab") as file:
+        row = {one.name: getattr(verdict, one.name) for one in fields(verdict)}
+        file.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def _seeds(first: int, runs: int, fault: str | None) -> list[int]:
@@ -58,7 +89,9 @@ def _seeds(first: int, runs: int, fault: str | None) -> list[int]:
     return list(range(start, start + runs * len(names), len(names)))
 
 
-def _work_on(seeds: list[int], jobs: int, until: float, keep: str | None) -> list[Verdict]:
+def _work_on(
+    seeds: list[int], jobs: int, until: float, keep: str | None, ledger: Path | None
+) -> list[Verdict]:
     context = mp.get_context("spawn")
     todo: Queue[int] = context.Queue()
     done: Queue[Verdict | str] = context.Queue()
@@ -81,7 +114,12 @@ def _work_on(seeds: list[int], jobs: int, until: float, keep: str | None) -> lis
                 err.print(f"a worker has ended: {verdict}", markup=False)
                 continue
             verdicts.append(verdict)
+            if ledger:
+                _write_ledger(ledger, verdict)
             bar.advance(task)
+            if not err.is_terminal:  # a log file gets a line a run; a terminal has the bar
+                how = "did not hold" if verdict.wrong else "held"
+                err.print(f"{len(verdicts)}: {how}, {verdict.seconds:.0f} s, {verdict.fault}")
             if verdict.wrong:
                 _tell_wrong(verdict)
     todo.cancel_join_thread()
@@ -91,6 +129,7 @@ def _work_on(seeds: list[int], jobs: int, until: float, keep: str | None) -> lis
 
 
 def _worker(todo: Queue[int], done: Queue[Verdict | str], until: float, keep: str | None) -> None:
+    kafka.START_TIMEOUT_S = PATIENCE_S  # a soak goes on beside other work
     try:
         with tempfile.TemporaryDirectory(prefix="sediment-faults-") as name, real_kafka() as broker:
             folder = Path(keep) if keep else Path(name)
@@ -117,7 +156,7 @@ def _tell_wrong(verdict: Verdict) -> None:
     err.print(f"  again: {again}", markup=False)
 
 
-def _tell(verdicts: list[Verdict], wanted: int, seconds: float) -> None:
+def _tell(verdicts: list[Verdict], seconds: float) -> None:
     table = Table(title="Seeded fault runs", title_justify="left")
     for column in ("fault", "runs", "did not hold", "seconds a run"):
         table.add_column(column, justify="left" if column == "fault" else "right")
@@ -137,7 +176,7 @@ def _tell(verdicts: list[Verdict], wanted: int, seconds: float) -> None:
     processes = sum(verdict.processes for verdict in verdicts)
     windows = sum(verdict.windows for verdict in verdicts)
     out.print(
-        f"{len(verdicts)} of {wanted} runs in {seconds:.0f} s; {processes} processes of the flow, "
+        f"{len(verdicts)} runs, these in {seconds:.0f} s; {processes} processes of the flow, "
         f"{windows} windows, {chats} calls of the model, of which {failures.total()} failed "
         f"({', '.join(f'{count} {name}' for name, count in failures.most_common())})"
     )

@@ -19,7 +19,7 @@ import orjson
 
 from stores.errors import ServiceUnavailable, Terminal
 from stores.protocols import Vectors
-from stores.records import Atom, IndexedEvent, Position
+from stores.records import Atom, IndexedEvent, Position, Profile, ProfileKind
 
 __all__ = ["StandInStore"]
 
@@ -27,14 +27,14 @@ _TABLE = "CREATE TABLE IF NOT EXISTS {} (scope TEXT, id TEXT, body BLOB, vector 
 
 
 class StandInStore:
-    """Events and atoms by scope and id: an ``EventIndex`` and an ``AtomStore``."""
+    """Rows by scope and id: an ``EventIndex``, an ``AtomStore`` and a ``ProfileStore``."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         for pragma in ("journal_mode=WAL", "synchronous=NORMAL"):
             self._connection.execute(f"PRAGMA {pragma}")
-        for table in ("events", "atoms"):
+        for table in ("events", "atoms", "profiles"):
             self._connection.execute(_TABLE.format(table))
 
     def close(self) -> None:
@@ -89,6 +89,26 @@ class StandInStore:
         if missing := [atom_id for atom_id in atom_ids if atom_id not in found]:
             raise Terminal(f"atoms that are not there: {missing}")
         return np.stack([found[atom_id] for atom_id in atom_ids])
+
+    # --- profiles ---
+
+    def upsert_profiles(self, profiles: Sequence[Profile], vectors: Vectors) -> None:
+        rows = [
+            (one.scope, f"{one.kind}/{one.path}", one.model_dump_json().encode(), vector.tobytes())
+            for one, vector in zip(profiles, vectors, strict=True)
+            if not one.deleted
+        ]
+        self._write("profiles", rows)
+        for one in profiles:
+            if one.deleted:
+                self._delete("profiles", one.scope, [f"{one.kind}/{one.path}"])
+
+    def profiles_of(self, scope: str, kind: ProfileKind | None = None) -> list[Profile]:
+        found = [Profile.model_validate_json(body) for body, _ in self._read("profiles", scope)]
+        return [one for one in found if kind in (None, one.kind)]
+
+    def get_profile(self, scope: str, kind: ProfileKind, path: str) -> Profile | None:
+        return next((one for one in self.profiles_of(scope, kind) if one.path == path), None)
 
     # --- rows ---
 

@@ -18,15 +18,14 @@ from tests.rig.kafka import KafkaBroker
 from tests.rig.needs import missing
 
 SAMPLE = (
-    "killed while asking",
     "killed with an answer half recorded",
-    "killed after atoms are stored",
+    "killed with half of the atoms stored",
+    "killed after a scene is current",
     "killed with half of the index written",
     "killed with a snapshot half made",
     "broker frozen for a while",
     "redis flushed",
     "store stopped",
-    "recovery store lost",
     "recovery store older",
     "partition added",
     "rescaled from 1 to 4 to 2",
@@ -97,6 +96,6 @@ def test_patience_outlasts_whatever_the_model_does() -> None:
 def test_conversations_are_worth_disturbing() -> None:
     for variant in Random(3).sample(range(VARIANTS), 10):
         talk = conversation(variant)
-        assert talk.healthy >= 12
+        assert talk.healthy >= 9
         assert len({(window.scope, window.session_id) for window in talk.windows}) > 4
     assert any(len(talk.windows) > talk.healthy for talk in map(conversation, range(10)))

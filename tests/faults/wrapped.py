@@ -14,10 +14,18 @@ from connectors.answers_topic import PublishedAnswers
 from stores.answers import RedisAnswers
 from stores.errors import Transient
 from stores.protocols import ChatAnswer, Vectors
-from stores.records import Atom, IndexedEvent, OutRecord
+from stores.records import Atom, IndexedEvent, OutRecord, Profile
+from stores.scenes.durable import Durable
 from tests.faults.points import Points
 
-__all__ = ["RecoveryWatch", "WrappedSink", "WrappedStore", "wrap_journals", "wrapped_work"]
+__all__ = [
+    "RecoveryWatch",
+    "WrappedSink",
+    "WrappedStore",
+    "wrap_journals",
+    "wrap_renames",
+    "wrapped_work",
+]
 
 _WATCH_S = 0.0005
 
@@ -52,6 +60,18 @@ def wrap_journals(points: Points) -> None:
         setattr(of, name, wrapped)
 
 
+def wrap_renames(points: Points) -> None:
+    """Put points around the rename that makes scenes or a persona current."""
+    rename = Durable.rename
+
+    def renamed(disk: Durable, new: Path, path: Path) -> None:
+        points.passed("rename.before")
+        rename(disk, new, path)
+        points.passed("rename.after")
+
+    setattr(Durable, "rename", renamed)  # noqa: B010
+
+
 @contextmanager
 def _felt(points: Points) -> Iterator[None]:
     try:
@@ -76,6 +96,9 @@ class WrappedStore:
 
     def upsert_atoms(self, atoms: Sequence[Atom], vectors: Vectors) -> None:
         self._upsert("atoms", self._store.upsert_atoms, atoms, vectors)
+
+    def upsert_profiles(self, profiles: Sequence[Profile], vectors: Vectors) -> None:
+        self._upsert("profiles", self._store.upsert_profiles, profiles, vectors)
 
     def atoms_of(self, scope: str, *, only_active: bool = False) -> list[Atom]:
         self._points.passed("atoms.read")

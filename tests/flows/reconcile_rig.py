@@ -17,6 +17,7 @@ from stores.ids import event_key
 from stores.protocols import ChatAnswer, ChatRequest, Vectors
 from stores.records import Atom, SourcedEvent, Tombstone, Window
 from stores.value_keys import value_keys
+from tests.rig import reconcile_script
 from tests.rig.events import at, sourced
 from tests.rig.scripted_llm import bag_of_words
 
@@ -144,7 +145,7 @@ def shown(request: ChatRequest) -> Shown:
     """Read the lines that a request shows."""
     text = request.messages[-1][1]
     return {
-        name: [orjson.loads(line) for line in body.split("\n") if line]
+        name: [reconcile_script.line_of(line) for line in body.split("\n") if line]
         for name, body in _FENCED.findall(text)
     }
 

@@ -9,7 +9,9 @@ import pytest
 from flows.async_stage import Failures, RetryPolicy
 from flows.async_stage.retry import describe, reason_of
 from stores.errors import (
+    LimitReached,
     LockConflict,
+    LogAway,
     MalformedAnswer,
     OversizedInput,
     RateLimited,
@@ -52,6 +54,17 @@ def test_retry_after_is_obeyed_when_it_is_longer() -> None:
 
 def test_retry_after_is_never_undercut_by_jitter() -> None:
     assert min(waits(RateLimited("429", retry_after=60.0), spread=0.99)) >= 60.0
+
+
+def test_waiting_for_our_own_limits_uses_no_attempt_however_often() -> None:
+    failures = Failures(calls=2, transient=2)
+    for _ in range(5000):
+        after, due = POLICY.decide(LimitReached("full", retry_after=60), failures, START, 0.0)
+        assert due == START + timedelta(seconds=60)
+        assert after == failures
+    assert POLICY.decide(LimitReached("full"), failures, START, 0.0)[1] == START + timedelta(
+        seconds=1
+    )
 
 
 def test_lock_conflict_waits_five_seconds_and_uses_no_attempt() -> None:
@@ -100,3 +113,13 @@ def test_a_bug_is_named_without_its_text() -> None:
         assert reason_of(error) == "internal_error"
         assert "Ana" not in describe(error)
         assert describe(error).startswith("KeyError at ")
+
+
+def test_a_log_that_is_away_uses_up_no_attempt() -> None:
+    """To give an item up, the log would have to answer."""
+    failures = Failures(calls=2, transient=2)
+    for _ in range(10):
+        failures, due = POLICY.decide(LogAway("kafka", "away"), failures, START, 0.0)
+        assert due is not None
+        assert (due - START).total_seconds() == 5.0
+    assert (failures.calls, failures.transient) == (2, 2)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from flows.reconcile import Reconciler, ScopeAtoms, WarmScope, WarmScopes
+from flows.reconcile.whole import to_finish
 from stores.errors import ServiceUnavailable, Transient
-from stores.protocols import Vectors
+from stores.protocols import UnfinishedWrites, Vectors
 from stores.records import Atom
+from stores.unfinished import UnfinishedInFiles, UnfinishedInRedis
 from tests.flows.reconcile_rig import (
     Answering,
     Journal,
@@ -193,6 +196,54 @@ class HalfStore(MemoryStore):
             super().upsert_atoms(atoms[:some], vectors[:some])
             raise down()
         super().upsert_atoms(atoms, vectors)
+
+
+@pytest.mark.parametrize("model", [True, False])
+@pytest.mark.parametrize("killed_in", range(len(WINDOWS) - 1))
+@pytest.mark.parametrize("keeper", ["files", "redis"])
+def test_killed_with_half_of_a_write_in_the_store_the_rest_of_it_follows(
+    model: bool, killed_in: int, keeper: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    def work() -> Reconciler:
+        """Be a new process: nothing is in memory but what the notes say."""
+        unfinished: UnfinishedWrites = UnfinishedInFiles(tmp_path / "unfinished")
+        if keeper == "redis":
+            url = request.getfixturevalue("redis_server").url
+            unfinished = UnfinishedInRedis(url, tmp_path.name)
+        return Reconciler(
+            store, Words(), StillClock(), chat=journal if model else None, unfinished=unfinished
+        )
+
+    store, chat = HalfStore(), Answering(_moves)
+    journal = Journal(chat)
+    run(work(), *WINDOWS[:killed_in])
+    store.half = True
+    (result,) = (None,)
+    try:
+        run(work(), WINDOWS[killed_in])
+    except ServiceUnavailable:
+        asked = len(chat.requests)
+        # Older windows come again first, as after an older snapshot.
+        run(work(), *WINDOWS[:killed_in])
+        (result,) = run(work(), WINDOWS[killed_in])
+        assert len(chat.requests) == asked
+    run(work(), *WINDOWS[killed_in + 1 :])
+    atoms, named = _undisturbed(model)
+    assert store.atoms == atoms
+    if result is not None:
+        assert {one.atom_id for one in result.touched} == named[killed_in]
+
+
+def test_a_note_of_another_time_is_not_followed() -> None:
+    row = atom("rome", "User lives in Rome")
+    again = row.model_copy(update={"version": 2, "text": "User lives in Rome now"})
+    other, changed = atom("tea", "User likes tea"), atom("oslo", "User lives in Oslo")
+    moved = changed.model_copy(update={"version": 2, "status": "superseded"})
+    assert to_finish([changed, row], [row, moved, other]) == [moved, other]
+    assert to_finish([changed], [row, moved, other]) == [], "nothing of it was written"
+    assert to_finish([], [row, moved]) == [], "the store was emptied since"
+    assert to_finish([moved, row, other], [row, moved, other]) == [], "all of it was written"
+    assert to_finish([moved, again], [row, moved, other]) == [], "something came after it"
 
 
 @pytest.mark.parametrize("model", [True, False])

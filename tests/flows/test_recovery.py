@@ -14,8 +14,15 @@ from bytewax.dataflow import Dataflow
 from bytewax.recovery import RecoveryConfig, init_db_dir
 from bytewax.testing import TestingSink, TestingSource, run_main
 
-from flows.recovery import drop_unfinished, resume_epoch
-from stores.errors import ServiceUnavailable
+from flows.recovery import (
+    drop_unfinished,
+    guard_plain_run,
+    is_whole,
+    main,
+    resume_epoch,
+    sole_user,
+)
+from stores.errors import ServiceUnavailable, SettingsError
 
 ZERO = timedelta(seconds=0)
 
@@ -103,3 +110,72 @@ def test_a_store_that_is_none_is_said(store: Path) -> None:
     (store / "part-1.sqlite3").write_bytes(b"not a database, and long enough to be read as one" * 9)
     with pytest.raises(ServiceUnavailable, match="part-1"):
         drop_unfinished(store)
+
+
+# --- one user at a time, and Bytewax's own command ---------------------------------------------
+
+
+def test_two_runs_on_one_store_are_refused(store: Path) -> None:
+    with sole_user(store), pytest.raises(SettingsError, match="in use"), sole_user(store):
+        pass
+    with sole_user(store):
+        pass
+
+
+@pytest.mark.parametrize("named", ["option", "environment"])
+def test_a_run_by_bytewax_itself_takes_dead_rows_out_as_well(store: Path, named: str) -> None:
+    elements = three_runs()
+    counted(store, elements)
+    as_left_by_a_kill(store)
+    arguments = ["flows.l1:flow", "-w", "4"]
+    environment = {}
+    if named == "option":
+        arguments += ["-r", str(store)]
+    else:
+        environment["BYTEWAX_RECOVERY_DIRECTORY"] = str(store)
+    held = guard_plain_run(arguments, environment)
+    assert held is not None
+    with held:
+        as_left_by_a_kill(store)  # what a process of the cluster that runs already is writing
+        peer = guard_plain_run(arguments, environment)
+        assert peer is not None
+        peer.close()
+        assert drop_unfinished(store) == 1, "a second process took out what the first one writes"
+        with pytest.raises(SettingsError, match="in use"), sole_user(store):
+            pass
+    counted(store, elements)
+    assert counted(store, elements)[-1] == ("a", 2)
+
+
+def test_a_run_by_bytewax_itself_keeps_off_what_sediment_runs(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.recovery._SHARE_S", 0.02)
+    with sole_user(store), pytest.raises(SettingsError, match="in use"):
+        guard_plain_run(["flows.l1:flow", "-r", str(store)], {})
+    assert guard_plain_run(["flows.l1:flow"], {}) is None, "without a store there is nothing to do"
+
+
+def test_a_part_of_a_store_is_left_alone_and_said(
+    store: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    elements = three_runs()
+    counted(store, elements)
+    as_left_by_a_kill(store)
+    before = rows(store, "SELECT * FROM snaps")
+    other = tmp_path / "other"
+    other.mkdir()
+    (store / "part-1.sqlite3").rename(other / "part-1.sqlite3")
+    assert not is_whole(store)
+    assert guard_plain_run(["flows.l1:flow", "-r", str(store)], {}) is None
+    assert "python -m flows.recovery" in caplog.text
+    assert len(rows(store, "SELECT * FROM snaps")) + len(rows(other, "SELECT * FROM snaps")) == len(
+        before
+    )
+    with pytest.raises(SystemExit):
+        main([str(store)])
+    assert main([str(store), str(other)]) == 0
+    assert "taken out: 1" in capsys.readouterr().out

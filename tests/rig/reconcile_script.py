@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-__all__ = ["answer", "is_asked"]
+__all__ = ["answer", "is_asked", "line_of"]
 
 _FENCED = re.compile(r"<(known|new)>\n(.*?)\n?</\1>", re.DOTALL)
 _REPEAT = 0.8
@@ -27,7 +27,7 @@ def is_asked(request_body: dict[str, Any]) -> bool:
 def answer(request_body: dict[str, Any]) -> str:
     """Answer a chat request, in the schema of reconcile."""
     shown = {
-        name: [orjson.loads(line) for line in body.split("\n")]
+        name: [line_of(line) for line in body.split("\n")]
         for name, body in _FENCED.findall(request_body["messages"][-1]["content"])
     }
     known = {label: _words(text) for label, _, text in shown["known"]}
@@ -40,6 +40,12 @@ def answer(request_body: dict[str, Any]) -> str:
         targets = (repeats or newer)[:1]
         decisions.append({"memory": label, "action": action, "targets": targets, "text": None})
     return orjson.dumps({"decisions": decisions}).decode()
+
+
+def line_of(line: str) -> list[str]:
+    """Read a line of known or new memories: label, date, text."""
+    label, said, text = line.split(" ", 2)
+    return [label, said, orjson.loads(text)]
 
 
 def _words(text: str) -> list[str]:

@@ -1,0 +1,55 @@
+"""A run on a disk that is full: said in a line, and with space again it goes on."""
+
+from __future__ import annotations
+
+import resource
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+
+import bytewax.operators as op
+import pytest
+from bytewax.dataflow import Dataflow
+from bytewax.testing import TestingSink, TestingSource
+
+from flows.runner import FlowRun
+from stores.errors import ServiceUnavailable
+
+KEYS = 20
+
+
+def kept(out: list[tuple[str, int]], items: int) -> Dataflow:
+    """Keep kilobytes for every key, and count its items."""
+    flow = Dataflow("kept")
+    source = TestingSource([(str(n % KEYS), n) for n in range(items)], batch_size=KEYS)
+    stream = op.input("in", flow, source)
+
+    def keep(state: tuple[int, bytes] | None, number: int) -> tuple[tuple[int, bytes], int]:
+        count = (state[0] if state else 0) + 1
+        return (count, Random(number).randbytes(4000)), count
+
+    op.output("out", op.stateful_map("keep", stream, keep), TestingSink(out))
+    return flow
+
+
+def test_a_recovery_store_on_a_full_disk_is_said_and_goes_on(tmp_path: Path) -> None:
+    """A limit on the size of files stands in for the disk: SQLite takes both as I/O errors."""
+    out: list[tuple[str, int]] = []
+    folder = tmp_path / "recovery" / "kept"
+
+    def run(items: int) -> None:
+        made = FlowRun(lambda: kept(out, items), folder, timedelta(0))
+        made.start()
+        made.wait()
+
+    run(2 * KEYS)
+    largest = max(path.stat().st_size for path in folder.iterdir())
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest + 20_000, before[1]))
+    try:
+        with pytest.raises(ServiceUnavailable, match=r"recovery store: .*start the flow again"):
+            run(500 * KEYS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    run(500 * KEYS)
+    assert sorted(out[-KEYS:]) == sorted((str(key), 500) for key in range(KEYS))

@@ -15,17 +15,20 @@ from datetime import datetime
 from flows.async_stage.retry import RetryPolicy
 from flows.bench.data import Question
 from flows.prompts import load_prompt
-from stores.errors import MalformedAnswer, Transient
+from stores.errors import MalformedAnswer, OversizedInput, Transient
 from stores.protocols import ChatAnswer, ChatModel, ChatRequest
 
 __all__ = ["Reader", "Reading", "letters_of", "right_choice"]
 
 _CHOICE, _FREE, _JUDGE = "bench-choice", "bench-free", "bench-judge"
-_READER_TOKENS, _JUDGE_TOKENS = 1024, 64
+_READER_TOKENS, _JUDGE_TOKENS = 2048, 1024
+"""Room to think before the answer, which is short; a model that thinks is cut off below it."""
 _MARK, _END_MARK = "<final_answer>", "</final_answer>"
 _IN_BRACKETS = re.compile(r"\(([a-d])\)")
 _ALONE = re.compile(r"\b([a-d])\b")
 _NO_NOTES = "(no notes)"
+_THOUGHT = re.compile(r"\A\s*<think>.*?</think>\s*", re.DOTALL)
+_TOO_LONG = "the context is longer than the reader takes"
 _YES = re.compile(r"\W*yes\b", re.IGNORECASE)
 
 
@@ -51,7 +54,8 @@ class Reader:
     """Asks the reader, and where the answer is free text the judge.
 
     A ``Transient`` error is tried again as the stages do it, then raised: the run stops, and
-    goes on when it is started again. An answer that is cut off or empty counts as wrong.
+    goes on when it is started again. An answer that is cut off or empty counts as wrong, and so
+    does a context that is longer than the reader takes: the line says why.
 
     :arg at_once: calls in flight.
     """
@@ -78,6 +82,8 @@ class Reader:
             answer = await self._ask(self._reader, reader_request(question, context, self.name))
         except MalformedAnswer as error:
             return Reading(correct=False, error=error.message)
+        except OversizedInput:
+            return Reading(correct=False, error=_TOO_LONG)
         cost = Reading(
             correct=False,
             text=answer.text,
@@ -95,7 +101,7 @@ class Reader:
             return replace(cost, error=f"judge: {error.message}")
         return replace(
             cost,
-            correct=_YES.match(verdict.text) is not None,
+            correct=_YES.match(_THOUGHT.sub("", verdict.text)) is not None,
             judge_prompt_tokens=verdict.prompt_tokens,
             judge_completion_tokens=verdict.completion_tokens,
         )
@@ -135,7 +141,8 @@ def judge_request(question: Question, answer: str, model: str) -> ChatRequest:
     wanted = f"Right answer: {question.answer}"
     if question.abstain:
         wanted = "Right answer: that this is not known, or not so. Any other claim is wrong."
-    values = {"question": question.text, "wanted": wanted, "answer": answer.strip()}
+    said = _THOUGHT.sub("", answer).strip()
+    values = {"question": question.text, "wanted": wanted, "answer": said}
     return ChatRequest(
         model=model,
         messages=(("system", prompt.system), ("user", prompt.fill(values))),

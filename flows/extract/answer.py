@@ -16,12 +16,14 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import Any, NoReturn, cast
 
+from flows.extract.dates import resolved
 from flows.extract.language import in_another_language
-from flows.extract.modes import LEAST_PRIORITY, Mode, details_of
+from flows.extract.modes import CHAT, LEAST_PRIORITY, Mode, details_of
 from flows.extract.prompt import Line
 from flows.extract.segments import Segments, read_segments
 from flows.extract.slots import normal_slot
 from flows.extract.text import said_by
+from flows.extract.told import in_third_person, is_question, only_assistant_said
 from stores.errors import MalformedAnswer
 from stores.records import AtomType, Memory, RefusedMemory
 
@@ -47,7 +49,8 @@ REFUSALS: dict[str, str] = {
     "looping": "the text says the same words over and over",
     "no_source": "no source is named",
     "unknown_source": "a source is named that was not shown",
-    "not_said_by_user": "every source is an assistant's message",
+    "question": "the text asks, or only tells that the user asked",
+    "not_said_by_user": "every source is an assistant's message, or only the assistant said it",
     "low_priority": "the priority is below what its type is kept from",
     "wrong_language": "the text is not in the language of the user's messages",
     "duplicate": "the same text is already among the window's memories",
@@ -59,7 +62,7 @@ _STRICT = -1
 
 _LEAKED_KEY = re.compile(
     r"\\?[\"'](?:memories|text|type|priority|sources|slot|scenes|events|"
-    r"activity_start|activity_end|valid_until|details)\\?[\"']\s*:"
+    r"when|activity_start|activity_end|valid_until|details)\\?[\"']\s*:"
 )
 _LEAKED_MARK = re.compile(r"</?(?:background|conversation)>|\{\{\w+\}\}", re.IGNORECASE)
 _PROMPT_RUN = 40  # characters in common with the instructions that are no accident
@@ -175,9 +178,11 @@ def _memory(
         _refuse("not_an_object", type(item).__name__)
     kind = _type_of(item.get("type"), kept_if.mode)
     text = _text_of(item.get("text"), instructions)
+    if kept_if.mode is CHAT:
+        text = in_third_person(text)
     sources = _sources_of(item.get("sources"), lines)
     spoken = [line for line in sources if line.by_user]
-    if not spoken:
+    if not spoken or only_assistant_said(text, sources, lines):
         _refuse("not_said_by_user")
     least = kept_if.least[kind]
     priority = _priority_of(item.get("priority"), kind, least)
@@ -187,9 +192,13 @@ def _memory(
     if in_another_language(text, [line.text for line in spoken], around):
         _refuse("wrong_language")
     zone = sources[-1].sourced.event.occurred_at.tzinfo or timezone.utc
-    start = _time_of(item.get("activity_start"), zone)
-    end = _time_of(item.get("activity_end"), zone, to_end_of_day=True)
-    until = _time_of(item.get("valid_until"), zone, to_end_of_day=True)
+    when = _when_of(item)
+    start = _time_of(when.get("start"), zone)
+    end = _time_of(when.get("end"), zone, to_end_of_day=True)
+    until = _time_of(when.get("until"), zone, to_end_of_day=True)
+    text, span = resolved(text, start, spoken[-1].local)
+    if span is not None:
+        start, end = span.start, end or span.end
     return Memory(
         text=text,
         type=kind,
@@ -208,6 +217,17 @@ def _memory(
             as_date=lambda raw: _iso(raw, zone),
         ),
     )
+
+
+def _when_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give a memory's times; a text alone is when it begins."""
+    when = item.get("when")
+    if isinstance(when, str):
+        return {"start": when}
+    if isinstance(when, dict):
+        return when
+    names = {"start": "activity_start", "end": "activity_end", "until": "valid_until"}
+    return {short: item.get(name) for short, name in names.items()}
 
 
 def _slot_of(value: object, kind: AtomType) -> str | None:
@@ -256,6 +276,8 @@ def _text_of(value: object, instructions: str) -> str:
         _refuse("leaked_prompt")
     if _loops(text):
         _refuse("looping")
+    if is_question(text):
+        _refuse("question")
     return text
 
 

@@ -11,10 +11,12 @@ nobody, and the same text gives the same answer.
 from __future__ import annotations
 
 import re
+import threading
 import unicodedata
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 __all__ = ["in_another_language"]
@@ -36,6 +38,10 @@ _DRIFTED, _OTHERWISE = 10.0, 50.0
 user's language falls into that of its instructions, English: there less is asked. Measured on 60
 memories in eight languages: right ones reach 1.3, with foreign names in them 24."""
 _WORD = re.compile(r"(?<![\w/\\.@:=-])[^\W\d_]+(?:['’-][^\W\d_]+)*(?![\w/\\@:=(-])")
+_SMALL_WORD = re.compile(r"(?<![A-Za-z/\\.@:=-])[a-z]{2,}(?![A-Za-z/\\@:=(-])")
+_FOREIGN, _UNSAID_WORDS = 0.35, 2
+"""Share of the user's own letters, and number of other words, of a sentence that is told in Latin
+letters around one word of the user's."""
 _NEAR = (
     frozenset({"en", "pcm"}),
     frozenset({"no", "nb", "nn", "da", "sv"}),
@@ -71,6 +77,8 @@ def in_another_language(text: str, sources: Sequence[str], around: Sequence[str]
     # Latin names and terms stand in texts of every language, so Latin letters alone prove nothing.
     if spoken not in {_MIXED, "LATIN"} and not written[spoken]:
         return True
+    if spoken not in {_MIXED, "LATIN"} and written[spoken] < _FOREIGN * sum(written.values()):
+        return answered == "LATIN" and _unsaid_words(text, (*sources, *around)) >= _UNSAID_WORDS
     return answered not in {_MIXED, "LATIN"} and said[answered] < _ABSENT * sum(said.values())
 
 
@@ -141,6 +149,13 @@ def _in_another_latin(text: str, sources: Sequence[str], around: Sequence[str]) 
     return bool(likely[answered] > needed * likely[spoken])
 
 
+def _unsaid_words(text: str, said: Sequence[str]) -> int:
+    """Count the words in small Latin letters that the user did not say: no names, no terms."""
+    known = {word.casefold() for line in said for word in _WORD.findall(line)}
+    words = set(_SMALL_WORD.findall(text))
+    return sum(word not in known for word in words)
+
+
 def _all_said(text: str, sources: Sequence[str]) -> bool:
     """Say whether the user said every word of a text: then it is in the user's own language."""
     said = {word.casefold() for line in sources for word in _WORD.findall(line)}
@@ -156,11 +171,26 @@ def _spoken(lines: Sequence[str]) -> tuple[str, bool] | None:
     return (top, share >= _SURELY_SPOKEN) if share >= _SPOKEN else None
 
 
-@lru_cache(maxsize=1024)
+_guesses: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
+"""What was guessed of the last texts, by hash: no text stays here when it is forgotten."""
+_MOST_GUESSES = 1024
+_guesses_lock = threading.Lock()
+
+
 def _guess(words: str) -> tuple[str, float]:
     """Give the likeliest language and its probability. A line is asked about more than once."""
-    language, share = _identifier().classify(words)
-    return language, float(share)
+    key = blake2b(words.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    with _guesses_lock:
+        known = _guesses.get(key)
+    if known is None:
+        language, share = _identifier().classify(words)
+        known = language, float(share)
+    with _guesses_lock:
+        _guesses[key] = known
+        _guesses.move_to_end(key)
+        if len(_guesses) > _MOST_GUESSES:
+            _guesses.popitem(last=False)
+    return known
 
 
 def _distinct(text: str) -> str:

@@ -26,7 +26,7 @@ from stores.records import AtomType, Extraction, Window
 
 __all__ = ["CODE_VERSION", "LlmExtractor"]
 
-CODE_VERSION = 2
+CODE_VERSION = 3
 """Raise it when the same answer could give other memories: it is part of every atom id."""
 
 _COMPLAINT_CHARS = 400

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from flows.extract.slots import KNOWN_SLOTS, WORK_SLOTS
+from flows.extract.slots import SHOWN_SLOTS, WORK_SLOTS
 from stores.records import CHAT_TYPES, WORK_TYPES, AtomType
 
 __all__ = [
@@ -76,6 +76,9 @@ def _object(**properties: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+_TIMES = {name: _nullable("string") for name in ("start", "end", "until")}
+
+
 def _schema(types: tuple[AtomType, ...], **more: dict[str, Any]) -> dict[str, Any]:
     strings = {"type": "array", "items": {"type": "string"}}
     return _object(
@@ -87,9 +90,7 @@ def _schema(types: tuple[AtomType, ...], **more: dict[str, Any]) -> dict[str, An
                 priority={"type": "integer"},
                 sources=strings,
                 slot=_nullable("string"),
-                activity_start=_nullable("string"),
-                activity_end=_nullable("string"),
-                valid_until=_nullable("string"),
+                when={**_object(**_TIMES), "type": ["object", "null"]},
                 **more,
             ),
         },
@@ -119,9 +120,19 @@ CHAT = Mode(
     "chat",
     "extract-chat",
     CHAT_TYPES,
-    {"episode": "episodic", "instruct": "instruction", "preference": "persona"},
+    {
+        "episode": "episodic",
+        "event": "episodic",
+        "plan": "episodic",
+        "decision": "episodic",
+        "instruct": "instruction",
+        "rule": "instruction",
+        "fact": "persona",
+        "trait": "persona",
+        "preference": "persona",
+    },
     _schema(CHAT_TYPES),
-    KNOWN_SLOTS,
+    SHOWN_SLOTS,
 )
 WORK = Mode(
     "work",

@@ -1,10 +1,10 @@
 r"""How a window is shown to a model: lines of data behind a fence, in requests within a budget.
 
-A line is a JSON array ``[id, speaker, local time, text]``; within ten minutes of the last time
-that was shown, the time is null: it would be a third of a short line. JSON escapes newlines and
-quotes, and ``<`` is written ``\u003c``: so no text can close the fence or pass for another line,
-and still nothing of it is lost. Ids are short ordinals (m1, m2, …): fewer tokens, and event ids,
-which producers choose, never reach the model.
+A line is id, speaker, local time, text: ``m2 user Wed 2026-03-04T23:30+01:00 "I moved."``. Within
+ten minutes of the last time that was shown, the time is left out: it would be a third of a short
+line. Text and names are JSON strings, and ``<`` is written ``\u003c``: so no text can close the
+fence or pass for another line, and still nothing of it is lost. Ids are short ordinals (m1, m2,
+…): fewer tokens, and event ids, which producers choose, never reach the model.
 
 Nothing of the user's is cut. A window over the budget becomes several requests; one message over
 it is shown in parts. Only long assistant messages and background, from which nothing is
@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 
 import orjson
 
-from flows.extract.text import context_text, extractable_text, without_repeats
+from flows.extract.text import without_repeats
 from flows.prompts import Prompt
 from stores.records import SourcedEvent, Window
 
@@ -27,13 +27,14 @@ __all__ = ["Line", "Shown", "escape", "plan_requests", "room_beside", "split_tex
 
 CONTEXT_CHARS = 1200
 """Characters shown of an assistant's message: its start, and its end with the question."""
-BACKGROUND_CHARS = 400
+BACKGROUND_CHARS = 240
 """Characters shown of a message before the window, likewise."""
 
 _CUT = " […] "
 _NAME_CHARS = 40
 _SAME_MOMENT = timedelta(minutes=10)
-_BACKGROUND_LINES = 5
+_BACKGROUND_LINES = 2
+"""Messages shown from before a request: the last exchange, for what "it" and "there" mean."""
 _COMPLAINT_TOKENS = 200
 _ESCAPED = 5  # bytes that "<" grows by
 _FRAME = 80  # bytes of a line beside name and text: brackets, id, role, time, newline
@@ -68,14 +69,17 @@ class Line:
         :arg timed: say when it was said.
         :arg named: say the speaker's name, where the event has one.
         """
-        event, time = self.sourced.event, None
+        event = self.sourced.event
+        parts = ["-" if as_background else self.ordinal, event.role or ""]
+        if named and event.name:
+            parts.append(_quoted(event.name[:_NAME_CHARS]))
         if timed:
             local = self.local
-            time = f"{_WEEKDAYS[local.weekday()]} {local.isoformat(timespec='minutes')}"
-        speaker = f"{event.role} {event.name[:_NAME_CHARS]}" if named and event.name else event.role
-        text = _shortened(self.text, BACKGROUND_CHARS) if as_background else self.text
-        ordinal = None if as_background else self.ordinal
-        return escape(orjson.dumps([ordinal, speaker, time, text]).decode())
+            parts.append(f"{_WEEKDAYS[local.weekday()]} {local.isoformat(timespec='minutes')}")
+        parts.append(
+            _quoted(_shortened(self.text, BACKGROUND_CHARS) if as_background else self.text)
+        )
+        return escape(" ".join(parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,10 @@ class Shown:
                 "complaint": complaint,
             }
         )
+
+
+def _quoted(text: str) -> str:
+    return orjson.dumps(text).decode()
 
 
 def _written(lines: Sequence[Line], *, as_background: bool, named: bool) -> str:
@@ -151,7 +159,7 @@ def plan_requests(
     """
     background_room = room // 4
     line_room = room - background_room
-    earlier = _background(window)
+    earlier = _background(window)[-_BACKGROUND_LINES:]
     whole = _whole_lines(window)
     if (
         sum(map(_most_tokens, whole)) <= line_room
@@ -159,11 +167,10 @@ def plan_requests(
     ):
         spoken = any(line.by_user for line in whole)
         return (Shown(tuple(whole), tuple(earlier)),) if spoken else ()
-    depth = max(len(earlier), _BACKGROUND_LINES)
     requests: list[Shown] = []
     for chunk in _packed(_split(whole, line_room, count_tokens), line_room, count_tokens):
         if any(line.by_user for line in chunk):
-            shown = _last_within(earlier[-depth:], background_room, count_tokens)
+            shown = _last_within(earlier[-_BACKGROUND_LINES:], background_room, count_tokens)
             requests.append(Shown(tuple(chunk), tuple(shown)))
         earlier = [*earlier, *chunk]
     return tuple(requests)
@@ -207,9 +214,8 @@ def _cut_point(text: str) -> int:
 def _whole_lines(window: Window) -> list[Line]:
     """Give a line for each message; an assistant's is shortened, the user's may be too long."""
     lines: list[Line] = []
-    for sourced in without_repeats(window.events):
-        text = extractable_text(sourced.event)
-        text = text or _shortened(context_text(sourced.event), CONTEXT_CHARS)
+    for sourced, said in without_repeats(window.events):
+        text = said if sourced.event.role == "user" else _shortened(said, CONTEXT_CHARS)
         if text:
             lines.append(Line(f"m{len(lines) + 1}", sourced, text))
     return lines
@@ -231,7 +237,7 @@ def _split(lines: Sequence[Line], room: int, count_tokens: Callable[[str], int])
 
 def _background(window: Window) -> list[Line]:
     said = without_repeats(window.background)
-    return [Line("", sourced, text) for sourced in said if (text := context_text(sourced.event))]
+    return [Line("", sourced, text) for sourced, text in said if text]
 
 
 def _packed(

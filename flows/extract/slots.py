@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["KNOWN_SLOTS", "WORK_SLOTS", "normal_slot"]
+__all__ = ["KNOWN_SLOTS", "SHOWN_SLOTS", "WORK_SLOTS", "normal_slot"]
 
 KNOWN_SLOTS = (
     "name",
@@ -37,7 +37,15 @@ KNOWN_SLOTS = (
     "reply.language",
     "reply.style",
 )
-"""Slots that the chat prompt shows and the rules fill; a model may name others alike."""
+"""Slots that the rules fill; a model may name others alike."""
+
+SHOWN_SLOTS = tuple(
+    slot
+    for slot in KNOWN_SLOTS
+    if slot not in {"birthday", "gender", "home.country", "origin", "school", "language.native"}
+)
+"""Those that the chat prompt shows. What hardly ever gets another value is left out: each name is
+sent with every window."""
 
 WORK_SLOTS = ("task.<name>", "fact.<name>", "method.<name>", "artifact.<name>")
 """Slots that the work prompt shows."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from flows.forget.request import Forgetting, is_edit, without_forgotten
 from flows.gate import Gate, Passed
-from flows.reconcile import NewAtoms
+from flows.reconcile import Leaving, NewAtoms
 from stores.ids import content_id
 from stores.protocols import Extractor, KeptOut
 from stores.records import Atom, Extraction, Memory, Window
@@ -32,15 +32,17 @@ class ExtractWork:
         self._kept_out = NothingKeptOut() if kept_out is None else kept_out
 
     async def __call__(
-        self, items: Sequence[Window | Forgetting], previous_error: str | None
-    ) -> list[NewAtoms | Forgetting]:
-        """Extract from each window, in order; a request passes as it is.
+        self, items: Sequence[Window | Forgetting | Leaving], previous_error: str | None
+    ) -> list[NewAtoms | Forgetting | Leaving]:
+        """Extract from each window, in order; requests, and windows that leave, pass as they are.
 
         Raises what the extractor and the gate raise. Of a window that was forgotten as a whole
         nobody is asked: the result has a window without events.
         """
         return [
-            item if isinstance(item, Forgetting) else await self._one(item, previous_error)
+            item
+            if isinstance(item, (Forgetting, Leaving))
+            else await self._one(item, previous_error)
             for item in items
         ]
 

@@ -4,7 +4,7 @@ A prompt's words live in its file only. Change the file, raise its version: the 
 of the recorded answers' and the atoms' identity.
 
 >>> load_prompt("extract-chat").version
-'extract-chat/2'
+'extract-chat/3'
 """
 
 from __future__ import annotations

@@ -83,11 +83,12 @@ BREAKS: dict[str, Break] = {
     "code_fences": _set(text, "_without_fences", lambda raw: raw),
     "host_lines": _both(_set(text, "_HOST_LINE", _NEVER), _set(text, "_INLINE", _NEVER)),
     "noise_messages": _both(_set(text, "_NOISE", _NEVER), _set(text, "_COMMAND", _NEVER)),
-    "roles": _both(
-        _set(prompt, "context_text", lambda event: event.text()),
-        _set(prompt, "extractable_text", lambda event: event.text()),
+    "roles": _set(text, "context_text", lambda event: event.text()),
+    "tool_loop": _set(
+        prompt,
+        "without_repeats",
+        lambda events: tuple((one, text.context_text(one.event)) for one in events),
     ),
-    "tool_loop": _set(prompt, "without_repeats", tuple),
     "fence": _set(prompt, "escape", _unescaped),
     "sources": _TAKES_ALL_LINES,
     "duplicate": _set(answer, "_key", lambda _text: str(next(_NUMBERS))),

@@ -10,7 +10,7 @@ import pytest
 
 from flows.bench.data import Question
 from flows.bench.reading import Reader, right_choice
-from stores.errors import MalformedAnswer, RateLimited, SedimentError
+from stores.errors import MalformedAnswer, OversizedInput, RateLimited, SedimentError
 from stores.protocols import ChatAnswer, ChatRequest
 
 QUESTION = Question(
@@ -114,3 +114,16 @@ def test_a_busy_server_is_asked_again_and_a_broken_answer_counts_as_wrong() -> N
 def test_a_server_that_stays_busy_stops_the_run() -> None:
     with pytest.raises(RateLimited):
         asyncio.run(reader(*[RateLimited("busy")] * 4).read(QUESTION, ""))
+
+
+def test_a_context_that_the_reader_does_not_take_counts_as_wrong_and_says_so() -> None:
+    answered = asyncio.run(reader(OversizedInput("8192 tokens at most")).read(QUESTION, "long"))
+    assert not answered.correct
+    assert "longer than the reader takes" in answered.error
+
+
+def test_what_a_model_thinks_aloud_is_neither_judged_nor_a_verdict() -> None:
+    judge = Script(["<think>no, or is it?</think>\nYes."], name="judge")
+    asking = reader("<think>rowing, I guess</think>\nClimbing.", judge=judge)
+    assert asyncio.run(asking.read(FREE, "x")).correct
+    assert "rowing" not in judge.asked[0].messages[1][1]

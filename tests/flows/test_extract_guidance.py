@@ -129,7 +129,7 @@ def test_guidance_changes_the_request_and_the_identity_of_the_atoms() -> None:
         )
     ]
     assert len({extractor.version for extractor in extractors}) == 3
-    assert extractors[0].version == "llm/extract-chat/2/fake/2"
+    assert extractors[0].version == "llm/extract-chat/3/fake/3"
 
 
 def test_the_longest_guidance_takes_its_room_from_the_conversation() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import pytest
 
+from flows.extract import language
 from flows.extract.language import in_another_language
 
 SPOKEN = {
@@ -92,3 +95,23 @@ def test_words_that_the_user_said_are_in_the_users_language() -> None:
     ]
     assert not in_another_language("Send the quarterly report before noon", said, said)
     assert in_another_language("User wants to quit his job because of the boss", said, said)
+
+
+def test_no_text_stays_behind_a_guess() -> None:
+    """What is forgotten later must not live on in a cache."""
+    said = ["Der Leuchtturm Zanzibarine steht seit Jahren am Rand der alten Stadt am Meer."]
+    in_another_language("User restores the lighthouse that stands by the sea", said, said)
+    kept = language._guesses
+    assert kept, "the control: something was guessed, and kept"
+    assert all(isinstance(key, bytes) for key in kept)
+    assert "zanzibarine" not in str(kept).casefold()
+
+
+def test_only_the_last_guesses_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(language, "_MOST_GUESSES", 2)
+    monkeypatch.setattr(language, "_guesses", OrderedDict())
+    first = language._guess("the lighthouse stands by the sea")
+    for words in ("der Leuchtturm steht am Meer", "el faro está junto al mar"):
+        language._guess(words)
+    assert len(language._guesses) == 2
+    assert language._guess("the lighthouse stands by the sea") == first

@@ -48,12 +48,12 @@ def test_request_shows_ordinals_roles_and_local_times_and_no_event_id() -> None:
     extract(chat, events)
     (request,) = chat.requests
     prompt = request.messages[1][1]
-    assert '["m1","user","Wed 2026-03-04T23:30+01:00","I moved."]' in prompt
-    assert '["m2","user","Sun 2026-03-01T09:01+00:00","I run."]' in prompt
-    assert '[null,"assistant","Sun 2026-03-01T09:00+00:00","Where to?"]' in prompt
+    assert '\nm1 user Wed 2026-03-04T23:30+01:00 "I moved."\n' in prompt
+    assert '\nm2 user Sun 2026-03-01T09:01+00:00 "I run."\n' in prompt
+    assert '\n- assistant Sun 2026-03-01T09:00+00:00 "Where to?"\n' in prompt
     assert "secret-id" not in prompt
     assert request.schema == CHAT.schema
-    assert request.prompt_version == "extract-chat/2"
+    assert request.prompt_version == "extract-chat/3"
     assert request.temperature == 0.0
 
 
@@ -122,7 +122,7 @@ def test_a_replaced_date_is_shown_not_the_producers() -> None:
 
 def test_version_names_prompt_model_and_code() -> None:
     extractor = LlmExtractor(FakeChat(""), count_tokens=count_tokens)
-    assert extractor.version == "llm/extract-chat/2/fake/2"
+    assert extractor.version == "llm/extract-chat/3/fake/3"
 
 
 def test_no_user_text_asks_nothing() -> None:
@@ -149,8 +149,8 @@ def test_tokens_count_only_what_was_asked_now() -> None:
 
 
 PINNED_WORDS = {
-    "extract-chat/2": "6b4075f27159be4f75dc25a4079d3883",
-    "extract-work/1": "ac0fe65d5bc21f07466797b475b61017",
+    "extract-chat/3": "9dbed1ed75bff67ab55a88eeddde9a01",
+    "extract-work/2": "549dad7864d119bd68e19885419dfda2",
 }
 
 
@@ -379,8 +379,8 @@ def test_scripted_answers_follow_the_schema_and_are_deterministic() -> None:
     jsonschema.validate(orjson.loads(text), CHAT.schema)
     assert [(found.text, found.slot, found.source_event_ids) for found in extraction.memories] == [
         ("User lives in Oslo.", "home.city", ("u1",)),
-        ("I like 3.5 mm tea.", None, ("u2",)),
-        ("我喜欢喝茶。", None, ("u3",)),
+        ("User likes 3.5 mm tea.", None, ("u2",)),
+        ("用户喜欢喝茶。", None, ("u3",)),
     ]
     assert extraction.refused == ()
 

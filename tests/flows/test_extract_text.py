@@ -171,7 +171,7 @@ def test_window_without_user_text_is_told_apart() -> None:
 
 
 def ids(*events: SourcedEvent) -> list[str]:
-    return [kept.event.event_id for kept in without_repeats(events)]
+    return [kept.event.event_id for kept, _ in without_repeats(events)]
 
 
 def test_tool_loop_keeps_the_first_of_equal_messages() -> None:

@@ -19,6 +19,9 @@ SCRIPTED_MODEL = "scripted"
 """Model name to configure, so that every atom says that it was made by a script."""
 
 _FENCE = re.compile(r"<conversation>\n(.*?)\n?</conversation>", re.DOTALL)
+_LINE = re.compile(
+    r'(\S+) (\w+)(?: ("(?:[^"\\]|\\.)*"))?(?: (\w{3} \d{4}-\S+))? ("(?:[^"\\]|\\.)*")'
+)
 _FACT = re.compile(r"FACT(?:\[([\w.\-]+)\])?:\s*(.*)", re.DOTALL)
 _SENTENCE = re.compile(r".*?(?:[.!?](?=\s|$)|[。！？]|\n|$)", re.DOTALL)
 _MAX_MEMORIES = 20
@@ -52,9 +55,7 @@ def answer(request_body: dict[str, Any]) -> str:
                     "priority": 80 if found else 60,
                     "sources": [ordinal],
                     "slot": slot,
-                    "activity_start": None,
-                    "activity_end": None,
-                    "valid_until": None,
+                    "when": None,
                 }
             )
     return orjson.dumps({"memories": memories[:_MAX_MEMORIES], "scenes": []}).decode()
@@ -72,6 +73,11 @@ def shown_lines(request_body: dict[str, Any]) -> list[tuple[str, str, str | None
         raise ValueError(message)
     lines: list[tuple[str, str, str | None, str]] = []
     for line in fence[1].split("\n"):
-        ordinal, role, time, text = orjson.loads(line)
-        lines.append((ordinal, role, time, text))
+        found = _LINE.fullmatch(line)
+        if found is None:
+            message = f"no line of a conversation: {line[:80]}"
+            raise ValueError(message)
+        ordinal, role, name, time, text = found.groups()
+        speaker = f"{role} {orjson.loads(name)}" if name else role
+        lines.append((ordinal, speaker, time, orjson.loads(text)))
     return lines

@@ -1,0 +1,97 @@
+"""Who tells a memory, and of whom: told as the user's own words, as a question, by the assistant.
+
+Small models copy a line instead of telling it. What can be put right without a guess is, by the
+same rewriting that the rule-based extractor uses; the rest is named, to be refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from flows.extract.prompt import Line
+from flows.rules.person import third_person_en, third_person_zh
+from stores.terms import index_terms
+
+__all__ = ["in_third_person", "is_question", "only_assistant_said"]
+
+_FIRST_EN = re.compile(r"(?:I(?:'m|'ve|'ll|'d)?|[Ww]e|[Mm]y|[Oo]ur) ")
+_NAMED = re.compile(r"\b[Uu]ser\b|用户")
+_QUOTED = re.compile(r"[\"“”「」『』]")
+_FIRST_CJK = (
+    ("私は", "ユーザーは"), ("僕は", "ユーザーは"), ("俺は", "ユーザーは"), ("私の", "ユーザーの"),
+    ("저는 ", "사용자는 "), ("나는 ", "사용자는 "), ("제 ", "사용자의 "),
+)  # fmt: skip
+_KANA_OR_HANGUL = re.compile(r"[\u3040-\u30ff\uac00-\ud7af]")
+_ASKS = re.compile(
+    r"[?？]\W*\Z"
+    r"|\AUser (?:(?:has |just )?asked|asks|is asking|wants to know|wanted to know|inquire[sd])"
+    r" (?:(?:the )?assistant )?(?:why|how|what|when|where|who|which|whether|if|about"
+    r"|for (?:(?:some|any|a|an|more) )?(?:tip|help|advice|idea|suggestion|recommendation"
+    r"|explanation|information|example|detail|recipe|translation|summar)\w*)\b"
+    r"|\A用户(?:询问|问了?(?:一下|助手)?|想知道|请教|咨询)"
+)
+_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_COPIED, _SAID = 0.8, 0.5
+"""Share of a memory's terms that are an assistant's, from which it is a copy; and that are the
+user's, from which it is the user's word all the same."""
+
+
+def in_third_person(text: str) -> str:
+    """Tell of the user what was left in the user's own words; anything else comes back as it is.
+
+    >>> in_third_person("I moved to Ghent with my two cats."), in_third_person("我的猫叫小黑")
+    ('User moved to Ghent with their two cats.', '用户的猫叫小黑。')
+    >>> in_third_person("User says: I am off"), in_third_person("저는 부산에 살아요")
+    ('User says: I am off', '사용자는 부산에 살아요')
+    """
+    if _NAMED.search(text) or _QUOTED.search(text):
+        return text
+    if text.isascii() and _FIRST_EN.match(text):
+        return third_person_en(text)
+    if _KANA_OR_HANGUL.search(text):
+        for first, third in _FIRST_CJK:
+            if text.startswith(first):
+                return third + text[len(first) :]
+        return text
+    return third_person_zh(text) if "我" in text else text
+
+
+def is_question(text: str) -> bool:
+    """Say whether a text asks, or only tells that the user did: nothing of it lasts.
+
+    >>> is_question("Does the user live in Oslo?"), is_question("User asked for tips for a trip")
+    (True, True)
+    >>> is_question("User asked to be called Bo"), is_question("User asked: why? Nobody knew.")
+    (False, False)
+    """
+    return _ASKS.search(text) is not None
+
+
+def only_assistant_said(text: str, sources: Sequence[Line], lines: Sequence[Line]) -> bool:
+    """Say whether a memory is what an assistant said after the user's last word on it.
+
+    What an assistant said before a message of the user's that is named as a source may have been
+    confirmed there; so it counts as said.
+    """
+    last = max(place for place, line in enumerate(lines) if line in sources and line.by_user)
+    unconfirmed = [line.text for line in lines[last + 1 :] if not line.by_user]
+    if not unconfirmed:
+        return False
+    said = [line.text for place, line in enumerate(lines) if line.by_user or place < last]
+    terms = _terms(text)
+    return len(terms) > 0 and _share(terms, unconfirmed) >= _COPIED and _share(terms, said) < _SAID
+
+
+def _share(terms: set[str], texts: Sequence[str]) -> float:
+    return len(terms & set().union(*map(_terms, texts))) / len(terms)
+
+
+def _terms(text: str) -> set[str]:
+    """Give the stems of a text, and of Chinese, Japanese and Korean every two letters."""
+    terms: set[str] = set()
+    for term in index_terms(text).split():
+        pairs = range(len(term) - 1) if _CJK.search(term) else ()
+        terms.update(term[at : at + 2] for at in pairs)
+        terms.update(() if pairs else [term])
+    return terms

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from math import log
 
 __all__ = ["Point", "bars", "lines"]
 
@@ -28,37 +29,60 @@ class Point:
 
 
 def lines(
-    series: Mapping[str, Sequence[Point]], *, x_label: str, y_label: str, joined: bool = True
+    series: Mapping[str, Sequence[Point]],
+    *,
+    x_label: str,
+    y_label: str,
+    joined: bool = True,
+    top: float = 1.0,
+    log_x: bool = False,
 ) -> str:
-    """Draw one line, or apart points, for each series; heights are shares from 0 to 1."""
-    farthest = max((point.x for points in series.values() for point in points), default=1.0) or 1.0
-    parts = [_axes(x_label, y_label)]
-    for tick in range(_TICKS + 1):
-        x = _x(tick / _TICKS)
-        value = farthest * tick / _TICKS
+    """Draw one line, or apart points, for each series.
+
+    :arg top: height at the top of the plot; at the bottom it is 0.
+    :arg log_x: places grow by factors; all of them above 0.
+    """
+    values = sorted({point.x for points in series.values() for point in points}) or [1.0]
+    place = _by_factors(values[0], values[-1]) if log_x else _evenly(values[-1])
+    parts = [_axes(x_label, y_label, top)]
+    for value in values if log_x else _ticks(values[-1]):
+        x = _x(place(value))
         parts.append(_text(x, _HEIGHT - _BOTTOM + 16, f"{value:,.0f}", "middle"))
     for number, (name, points) in enumerate(series.items()):
         colour = _COLOURS[number % len(_COLOURS)]
-        places = [(_x(point.x / farthest), _y(point.y)) for point in points]
+        places = [(_x(place(point.x)), _y(point.y / top)) for point in points]
         if joined and len(places) > 1:
             path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
             parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}"/>')
         for (x, y), point in zip(places, points, strict=True):
-            label = escape(f"{name}: {point.y:.3f} at {point.x:,.0f}")
+            label = escape(f"{name}: {point.y:,.3f} at {point.x:,.0f}")
             parts.append(
                 f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}">'
                 f"<title>{label}</title></circle>"
             )
             if point.low is not None and point.high is not None:
-                parts.append(_whisker(x, point.low, point.high, colour))
+                parts.append(_whisker(x, point.low / top, point.high / top, colour))
         parts.append(_legend(number, name, colour))
     return _svg(parts)
+
+
+def _evenly(farthest: float) -> Callable[[float], float]:
+    return lambda value: value / (farthest or 1.0)
+
+
+def _by_factors(least: float, farthest: float) -> Callable[[float], float]:
+    span = log(farthest / least) or 1.0
+    return lambda value: log(value / least) / span
+
+
+def _ticks(farthest: float) -> Iterator[float]:
+    return ((farthest or 1.0) * tick / _TICKS for tick in range(_TICKS + 1))
 
 
 def bars(groups: Mapping[str, Mapping[str, Point]], *, y_label: str) -> str:
     """Draw a group of bars for each kind, one bar a row, with its interval."""
     names = list(dict.fromkeys(name for rows in groups.values() for name in rows))
-    parts = [_axes("", y_label)]
+    parts = [_axes("", y_label, 1.0)]
     slot = 1 / max(1, len(groups))
     width = slot * 0.8 / max(1, len(names))
     for place, (kind, rows) in enumerate(groups.items()):
@@ -94,7 +118,7 @@ def _y(share: float) -> float:
     return _HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM)
 
 
-def _axes(x_label: str, y_label: str) -> str:
+def _axes(x_label: str, y_label: str, top: float) -> str:
     parts = []
     for tick in range(_TICKS + 1):
         share = tick / _TICKS
@@ -102,13 +126,17 @@ def _axes(x_label: str, y_label: str) -> str:
             f'<line x1="{_x(0):.0f}" x2="{_x(1):.0f}" y1="{_y(share):.1f}" y2="{_y(share):.1f}" '
             'stroke="#ddd"/>'
         )
-        parts.append(_text(_x(0) - 6, _y(share) + 4, f"{share:.1f}", "end"))
+        parts.append(_text(_x(0) - 6, _y(share) + 4, _height(share * top), "end"))
     parts.append(_text(_x(0.5), _HEIGHT - 6, x_label, "middle"))
     turned = f'transform="rotate(-90 12 {_y(0.5):.0f})"'
     parts.append(
         f'<text x="12" y="{_y(0.5):.0f}" text-anchor="middle" {turned}>{escape(y_label)}</text>'
     )
     return "".join(parts)
+
+
+def _height(value: float) -> str:
+    return f"{value:.1f}" if value < _TICKS * 2 else f"{value:,.0f}"
 
 
 def _whisker(x: float, low: float, high: float, colour: str) -> str:

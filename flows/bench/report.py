@@ -12,7 +12,7 @@ from flows.bench.plots import Point, bars, lines
 from flows.bench.rows import Row
 from flows.bench.summary import COLUMNS, RowSummary, fields_of
 
-__all__ = ["to_html"]
+__all__ = ["page", "to_html"]
 
 _STYLE = (
     "body{font:14px/1.45 sans-serif;margin:2em auto;max-width:1100px;color:#222}"
@@ -96,9 +96,16 @@ def to_html(
         parts += ["<h2>Not scored, reported apart</h2>", _table(apart)]
     told = json.dumps(config, indent=2, ensure_ascii=False)
     parts += ["<h2>Configuration</h2>", f"<pre>{escape(told)}</pre>"]
-    title = f"Sediment: {escape(str(config['benchmark']))}"
+    return page(f"Sediment: {config['benchmark']}", parts)
+
+
+def page(title: str, parts: Sequence[str]) -> str:
+    """Write an HTML file that loads nothing.
+
+    :arg parts: of its body, as HTML.
+    """
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f"<style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
     )
 

@@ -117,9 +117,9 @@ class Retriever:
             max_chars_per_memory=ITEM_CHARS,
             max_total_recall_chars=_UNBOUNDED,
         )
-        self._recall = Recall(
-            self._store, self._embedder, self._clock, self._policy, full_text=full_text
-        )
+        # Without a system context, which cut_at fits into each budget, all scenes stay items.
+        bare = replace(self._policy, system_share=0.0)
+        self._recall = Recall(self._store, self._embedder, self._clock, bare, full_text=full_text)
 
     def close(self) -> None:
         """Give the search threads back."""
@@ -161,13 +161,13 @@ class Retriever:
         latency_ms = (self._monotonic() - started) * 1000
         told = Parts(self._monotonic, query, question.asked_at)
         if {"persona", "scenes"} & set(row.layers):
-            told.take_profiles(await asyncio.to_thread(self._store.profiles_of, scope))
+            told.take_profiles(await asyncio.to_thread(self._store.profiles_seen, scope))
         by_budget = {
             tokens: cut_at(
                 tokens,
                 answer.items,
                 persona=told.persona if "persona" in row.layers else "",
-                navigation=told.navigation if "scenes" in row.layers else (),
+                navigation=told.navigation if "scenes" in row.layers else {},
                 system_share=self._policy.system_share,
             )
             for tokens in self._budgets
@@ -198,7 +198,7 @@ def cut_at(
     items: Sequence[RecallItem],
     *,
     persona: str = "",
-    navigation: Sequence[str] = (),
+    navigation: Mapping[str, str] | None = None,
     system_share: float = 0.0,
 ) -> Shown:
     """Cut one answer at a budget, with the recall's own code.
@@ -207,16 +207,18 @@ def cut_at(
 
     :arg items: of an answer that no budget bounded.
     """
-    about, fitted = fit_answer(
-        items[: tokens // _LEAST_TOKENS + 1],
+    lines = navigation or {}
+    fitted = fit_answer(
+        items[: tokens // _LEAST_TOKENS + 1 + len(lines)],
         Budget(ITEMS, tokens, ITEM_CHARS, _UNBOUNDED),
         count_tokens,
         persona=persona,
-        navigation=navigation,
+        navigation=lines,
         system_share=system_share,
     )
-    contexts = filter(None, (about.context, fitted.context))
-    return Shown("\n".join(contexts), about.tokens + fitted.tokens, _sources(fitted.items))
+    contexts = filter(None, (fitted.about.context, fitted.items.context))
+    tokens_shown = fitted.about.tokens + fitted.items.tokens
+    return Shown("\n".join(contexts), tokens_shown, _sources(fitted.items.items))
 
 
 def _fused(arms: Mapping[SearchArm, Sequence[Hit]]) -> list[Ranked]:
@@ -262,7 +264,7 @@ class _Store:
         self._store = store
         self.search_dense = store.search_dense
         self.search_keyword = store.search_keyword
-        self.profiles_of = store.profiles_of
+        self.profiles_seen = store.profiles_seen
 
     def events_within(self, scope: str, spans: Sequence[Span], where: Filter) -> list[IndexedEvent]:
         return self._store.events_within(scope, spans, where) if self.neighbours else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,10 +16,12 @@ from flows.bench.retrieval import BUDGETS, Found, Retriever, unavailable
 from flows.bench.rows import Row
 from flows.runner import StopSignal
 from flows.topology import Progress
+from stores.errors import ServiceUnavailable
 
 __all__ = ["RECALL_AT", "Run", "Telling"]
 
 RECALL_AT = (1, 3, 5, 10, 20, 50)
+_PAUSES_S = (1.0, 5.0, 15.0)  # before a question is asked again that a part did not answer
 _QUESTIONS_AT_ONCE = 8  # kept together: at most these are asked again after a kill
 
 
@@ -115,10 +117,8 @@ class Run:
             scope = scope_of_bench(memory.settings, self.dataset, question.history_id)
             visible = self.dataset.visible(question)
             for row in self._rows_left(question):
-                one = await retriever.find(row, scope, question, visible)
-                if one.degraded:
-                    raise unavailable(one.degraded)
-                found.append((question, row, one))
+                ask = partial(retriever.find, row, scope, question, visible)
+                found.append((question, row, await _whole(ask)))
         readings: Sequence[Reading | None] = [None] * len(found)
         if self.reader is not None:
             reader = self.reader
@@ -169,3 +169,23 @@ class Run:
             error=read.error,
             text=text if self.with_text else {},
         )
+
+
+async def _whole(ask: Callable[[], Awaitable[Found]]) -> Found:
+    """Ask until no part failed: on a busy machine one does now and then.
+
+    Raises :class:`~stores.errors.ServiceUnavailable` when it goes on.
+    """
+    for pause_s in _PAUSES_S:
+        try:
+            one = await ask()
+        except ServiceUnavailable:
+            pass
+        else:
+            if not one.degraded:
+                return one
+        await asyncio.sleep(pause_s)
+    one = await ask()
+    if one.degraded:
+        raise unavailable(one.degraded)
+    return one

@@ -1,4 +1,4 @@
-"""``sediment bench``: how good the memory is, measured on public benchmarks."""
+"""``sediment bench``: how good the memory is, measured on public benchmarks; and how fast."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from flows.bench.data import BENCHMARKS, Benchmark, Dataset, HalfChoice, chosen,
 from flows.bench.datasets import LOADERS
 from flows.bench.files import read_json
 from flows.bench.rows import Row, rows_named
+from flows.cli.bench_speed import speed
 from flows.cli.common import Json, err, out, print_json, progress_bar, settings_from
 from stores.errors import UserError
 
@@ -24,7 +25,7 @@ __all__ = ["bench"]
 
 bench = typer.Typer(
     no_args_is_help=True,
-    help="Measure the quality of memory: PersonaMem, LoCoMo, LongMemEval. Nothing is downloaded.",
+    help="Measure memory: its quality on PersonaMem, LoCoMo and LongMemEval, and its speed.",
 )
 _HALVES: tuple[HalfChoice, ...] = ("dev", "held-out", "all")
 _ABOUT: Mapping[Benchmark, str] = {
@@ -181,6 +182,7 @@ def _command(name: Benchmark) -> Callable[..., None]:
 
 for _name in BENCHMARKS:
     bench.command(_name)(_command(_name))
+bench.command("speed")(speed)
 
 
 def _reader(settings: Settings, base_url: str, model: str, api_key: str) -> _Endpoint:
@@ -246,7 +248,7 @@ def _measure(dataset: Dataset, settings: Settings, options: _Options, results: A
     own = bench_settings(settings, options.work)
     stop = StopSignal()
     with ExitStack() as stack:
-        reader = _open_reader(options, stack)
+        reader = _open_reader(options, settings.llm_timeout_s, stack)
         run = Run(dataset, options.rows, options.budget_tokens, results, reader, options.with_text)
         total = len(dataset.questions) * len(options.rows)
         if not run.missing():
@@ -269,7 +271,7 @@ def _measure(dataset: Dataset, settings: Settings, options: _Options, results: A
         raise KeyboardInterrupt
 
 
-def _open_reader(options: _Options, stack: ExitStack) -> Any:
+def _open_reader(options: _Options, timeout_s: float, stack: ExitStack) -> Any:
     if options.reader is None or options.judge is None:
         return None
     from connectors.llm import OpenAIChat, RecordedChat
@@ -279,7 +281,12 @@ def _open_reader(options: _Options, stack: ExitStack) -> Any:
     journal = stack.enter_context(closing(SqliteAnswers(options.work / "readings.sqlite")))
 
     def chat(endpoint: _Endpoint) -> RecordedChat:
-        model = OpenAIChat(endpoint.model, base_url=endpoint.base_url, api_key=endpoint.api_key)
+        model = OpenAIChat(
+            endpoint.model,
+            base_url=endpoint.base_url,
+            api_key=endpoint.api_key,
+            timeout_s=timeout_s,
+        )
         return RecordedChat(model, journal)
 
     return Reader(chat(options.reader), chat(options.judge), at_once=_READER_CALLS)

@@ -33,9 +33,9 @@ demo: setup  ## Ingest a conversation and show what is remembered of it
 test: setup  ## Run every test, on real Kafka, Redis and milvus-lite
 	@$(BIN)/python -m pytest
 
-soak: setup  ## Seeded faults on real processes: RUNS=100 SEED=0 JOBS=1 MINUTES=0 (no end)
+soak: setup  ## Seeded faults on real processes: RUNS=100 SEED=0 JOBS=1 MINUTES=0 (no end) LEDGER=file
 	@$(BIN)/python -m tests.faults --runs $(or $(RUNS),100) --seed $(or $(SEED),0) \
-		--jobs $(or $(JOBS),1) --minutes $(or $(MINUTES),0)
+		--jobs $(or $(JOBS),1) --minutes $(or $(MINUTES),0) $(if $(LEDGER),--ledger $(LEDGER))
 
 lint: setup  ## Check style and types
 	@$(BIN)/ruff check .

@@ -122,7 +122,8 @@ def test_both_clients_have_the_same_methods() -> None:
     assert methods(Client) == methods(AsyncClient)
     assert set(methods(Client)) >= {
         "recall", "add_events", "memories", "memory", "search_memories", "search_events",
-        "forget", "forget_memory", "reject", "persona", "scenes", "scene", "status",
+        "events", "edit", "forget", "forget_memory", "reject", "persona", "scenes", "scene",
+        "status",
     }  # fmt: skip
 
 
@@ -166,6 +167,32 @@ def test_memories_and_their_history(client: Caller) -> None:
     with pytest.raises(NotFound) as caught:
         client("memory", "no/such?#memory")
     assert caught.value.code == "not_found"
+
+
+def test_pages_of_events_and_memories(client: Caller, world: World) -> None:
+    for method, ids in (("events", ["e1", "e2"]), ("memories", ["new", "old", "oldest"])):
+        found, cursor = [], None
+        while True:
+            page = client(method, limit=1, newest_first=True, cursor=cursor)
+            assert page.total == len(ids)
+            found += [getattr(one, "event_id", None) or one.atom_id for one in page.items]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        assert found == ids
+    assert client("events", session_id="s9").total == 0
+    with pytest.raises(Invalid) as caught:
+        client("events", cursor="x")
+    assert caught.value.field == "cursor"
+
+
+def test_edit(client: Caller, world: World) -> None:
+    answer = client("edit", "new", "lives in Rome")
+    (event_,) = (L0Event.model_validate_json(one.value or b"") for one in world.log)
+    assert (answer.event_id, event_.text()) == (event_.event_id, "lives in Rome")
+    with pytest.raises(Invalid) as caught:
+        client("edit", "old", "lives in Rome")
+    assert (caught.value.status, caught.value.code) == (409, "no_longer_holds")
 
 
 def test_reject_and_forget(client: Caller, world: World) -> None:

@@ -72,7 +72,7 @@ class Site:
         """Export a generation; give every file of it."""
         env = {**self.sediment.env, "SEDIMENT_GENERATION": generation}
         cli = replace(self.sediment, env=env).here
-        cli.run("export", "--out", str(folder))
+        cli.run("export", "--out", str(folder), "--no-scenes")  # their timing is live
         return {
             str(path.relative_to(folder)): path.read_bytes()
             for path in sorted(folder.rglob("*"))

@@ -320,8 +320,9 @@ def spoiled(exported: Path) -> Iterator[tuple[str, str]]:
         yield name, "is missing"
         (ana / name).write_bytes(before)
     for old, new, says in [
-        ('"version": 1', '"version": 2', "format version 2"),
-        ('"version": 1', '"version": 1, "more": 1', "not the manifest"),
+        ('"version": 2', '"version": 3', "format version 3"),
+        ('"version": 2', '"version": 2, "more": 1', "not the manifest"),
+        ('"memory.md"', '"scenes/../../x.md": "", "memory.md"', "not as an export"),
         ('"format"', '"form"', "not the manifest"),
         ("acme+helper+ana", "../elsewhere", "not as an export writes it"),
         ('"atoms": 2', '"atoms": 7', "counts of scope"),

@@ -8,6 +8,7 @@ from connectors.kafka.deadletter import dead_letter
 from flows.upkeep.status import (
     StageFigures,
     dead_letter_counts,
+    log_away,
     outcome_rates,
     partition_lags,
     stage_figures,
@@ -89,3 +90,13 @@ def test_stages_of_a_metrics_page() -> None:
         StageFigures("extract", 12, 3, 7, 4, 61.5),
         StageFigures("index", 1, 0, 0, 0, 0.0),
     ]
+
+
+def test_a_log_that_is_away_is_told_only_while_it_is() -> None:
+    page = (
+        "# TYPE sediment_log_away_seconds gauge\n"
+        'sediment_log_away_seconds{doing="reading"} 0.0\n'
+        'sediment_log_away_seconds{doing="writing"} 42.0\n'
+    )
+    assert log_away(page) == {"writing": 42.0}
+    assert log_away("# TYPE other gauge\nother 1.0\n") == {}

@@ -19,6 +19,7 @@ from flows.scenes import (
     JoinedJob,
     ProfileSync,
     QueuedJob,
+    Resting,
     SceneAgent,
     SceneLimits,
     SceneParts,
@@ -38,6 +39,7 @@ from stores.records import (
     SceneJob,
 )
 from stores.scenes import HeatCounters, LocalHeat, ProfileFile, SceneFolder
+from stores.tombstones import Tombstones
 from tests.rig.events import at
 from tests.rig.still import OnesEmbedder
 
@@ -250,7 +252,10 @@ class LayerWorld:
         self.chat = Agent(script) if script else None
         self.persona_chat = Agent(persona_script) if persona_script else None
         self.locks = locks or LocalLocks()
-        sync = ProfileSync(self.profiles, OnesEmbedder(), self.topic.extend, "sediment.profiles")
+        resting = Resting(self.atoms, kept_out) if isinstance(kept_out, Tombstones) else None
+        self.sync = sync = ProfileSync(
+            self.profiles, OnesEmbedder(), self.topic.extend, "sediment.profiles", resting
+        )
         clock = TickingClock(step_s)
         limits_of_agent = agent_limits or AgentLimits()
         agent = (

@@ -127,9 +127,11 @@ def refusal() -> Step:
     return Step(refusal="scripted: I cannot help with that.")
 
 
-def refused(status: int, code: str | None = None, param: str | None = None) -> Step:
+def refused(
+    status: int, code: str | int | None = None, param: str | None = None, message: str = "scripted"
+) -> Step:
     """An error answer as OpenAI writes it. Its text echoes nothing."""
-    error = {"message": "scripted", "type": "scripted", "code": code, "param": param}
+    error = {"message": message, "type": "scripted", "code": code, "param": param}
     return Step(status=status, raw=orjson.dumps({"error": error}))
 
 

@@ -56,6 +56,18 @@ def test_what_was_put_is_got_by_everybody(reopen: Callable[[], Answers]) -> None
     assert other.get("h2") is None
 
 
+def test_answers_of_one_generation_go_and_no_others(reopen: Callable[[], Answers]) -> None:
+    """Its name begins another one's, and ends one."""
+    journal = reopen()
+    names = ["h1", "v2:h1", "v2:h2", "v2-b:h1", "v22:h1", "av2:h1"]
+    for name in names:
+        journal.put(name, "extract/1", ANSWER, about=["scope"])
+    assert journal.hashes_of("v2") == ["v2:h1", "v2:h2"]
+    assert journal.drop("v2") == 2
+    assert journal.drop("v2") == 0
+    assert [one for one in names if journal.get(one)] == ["h1", "v2-b:h1", "v22:h1", "av2:h1"]
+
+
 def test_the_first_answer_stays(reopen: Callable[[], Answers]) -> None:
     one, other = reopen(), reopen()
     one.put("h1", "extract/1", ANSWER)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,15 +17,16 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from stores.embedded import EmbeddedStore, FlushPolicy, open_embedded
-from stores.errors import Terminal, UserError
+from stores.errors import ServiceUnavailable, Terminal, UserError
 from stores.milvus import MilvusStore
 from stores.protocols import Filter
-from tests.stores.test_milvus import SCOPE, atom, vectors
+from tests.stores.test_milvus import SCOPE, atom, connect, vectors
 
 ROOT = Path(__file__).parents[2]
 OWNER = """
@@ -253,4 +257,71 @@ def test_closing_leaves_no_thread_and_all_rows(tmp_path: Path) -> None:
         store.ensure_collections()
         assert [a.atom_id for a in store.atoms_of(SCOPE)] == ["a0", "a1", "a2"]
         assert not np.isnan(store.search_dense("atoms", SCOPE, vectors(1)[0], 1, Filter())[0].score)
+        store.close()
+
+
+# --- a full disk -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", ["row", "flush"])
+def test_after_a_full_disk_the_next_start_has_all_that_was_written(
+    tmp_path: Path, cut: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A torn row hides what is written behind it, and a cut flush takes rows out of memory."""
+    written: list[str] = []
+
+    def write(name: str) -> None:
+        store.upsert_atoms([atom(name)], vectors(1))
+        written.append(name)
+
+    policy = FlushPolicy(seconds=600 if cut == "row" else 0.01)
+    with open_embedded(tmp_path / "data", policy=policy) as handle:
+        store = connect(handle, "p")
+        store.ensure_collections()
+        if cut == "flush":
+            monkeypatch.setattr("milvus_lite.engine.collection.execute_flush", full)
+            with pytest.raises(UserError):
+                for n in range(10_000):
+                    write(f"n{n}")
+        else:
+            before = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, before[1]))
+            try:
+                with pytest.raises(ServiceUnavailable):
+                    for n in range(100):
+                        write(f"n{n}")
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert written
+        monkeypatch.undo()
+        for use in (lambda: write("behind"), lambda: store.atoms_of(SCOPE)):
+            with pytest.raises(UserError, match="disk is full"):
+                use()
+        store.close()
+    shutil.copytree(tmp_path / "data", tmp_path / "again")  # this process still holds the other
+    with open_embedded(tmp_path / "again") as handle:
+        store = connect(handle, "p")
+        store.ensure_collections()
+        assert {one.atom_id for one in store.atoms_of(SCOPE)} == set(written)
+        store.close()
+
+
+def full(*, frozen_wal: Any, **_: object) -> None:
+    frozen_wal._data_sink.close()  # what it was to flush would be left open, with a warning
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_nothing_is_written_to_a_disk_that_is_nearly_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_embedded(tmp_path) as handle:
+        store = connect(handle, "p")
+        store.ensure_collections()
+        monkeypatch.setattr("stores.embedded.RESERVE_BYTES", 1 << 62)
+        with pytest.raises(UserError, match="disk is full"):
+            store.upsert_atoms([atom("a")], vectors(1))
+        assert store.atoms_of(SCOPE) == []
+        monkeypatch.undo()
+        store.upsert_atoms([atom("a")], vectors(1))
+        assert [one.atom_id for one in store.atoms_of(SCOPE)] == ["a"]
         store.close()

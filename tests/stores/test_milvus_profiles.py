@@ -91,6 +91,7 @@ def test_profiles_come_by_kind_and_path(store: MilvusStore) -> None:
         ("scene", "a.md"),
         ("scene", "b.md"),
     ]
+    assert store.profiles_seen(SCOPE) == store.profiles_of(SCOPE)
     assert [p.path for p in store.profiles_of(SCOPE, "scene")] == ["a.md", "b.md"]
     assert store.get_profile(SCOPE, "persona", "a.md") is None
     assert store.get_profile("other", "scene", "a.md") == made[3]

@@ -12,6 +12,7 @@ import pytest
 from stores.embedded import EmbeddedStore, FlushPolicy, open_embedded
 from stores.errors import ServiceUnavailable, Terminal
 from stores.milvus import MilvusStore
+from stores.paging import PageRequest
 from stores.protocols import Filter, Neighbours, Span
 from stores.records import IndexedEvent, Position
 from tests.stores.test_milvus import (
@@ -221,3 +222,45 @@ def test_a_type_cannot_change_what_a_filter_means(store: MilvusStore, attack: st
     assert found(store, Filter(types=(attack,))) == set()
     assert found(store, Filter(types=(attack, "persona"), only_active=False)) == {"p"}
     assert ALL.types == ()
+
+
+# --- pages -----------------------------------------------------------------------------------
+
+
+def test_pages_of_events_by_time(store: MilvusStore) -> None:
+    """One query gives times and keys; only the records of a page are read whole."""
+    said = [event(f"e{n}", occurred_at=START + timedelta(hours=n // 2)) for n in range(7)]
+    said.append(event("other", scope="acme/helper/bob"))
+    store.upsert_events(said, vectors(len(said)))
+    for newest_first in (False, True):
+        found: list[str] = []
+        after = None
+        while True:
+            asked = PageRequest(3, after, newest_first=newest_first)
+            page = store.events_page(SCOPE, ALL, asked)
+            assert page.total == 7
+            assert len(page.records) <= 3
+            found += [one.event_id for one in page.records]
+            after = page.next
+            if after is None:
+                break
+        times = [said[int(name[1:])].occurred_at for name in found]
+        assert times == sorted(times, reverse=newest_first)
+        assert sorted(found) == [f"e{n}" for n in range(7)]
+    part = store.events_page(SCOPE, Filter(since=START + timedelta(hours=3)), PageRequest(10))
+    assert [one.event_id for one in part.records] == ["e6"]
+    assert store.events_page("acme/helper/new", ALL, PageRequest(10)).records == []
+
+
+def test_pages_of_atoms_as_they_are_after_the_last_write(store: MilvusStore) -> None:
+    made = [atom(f"a{n}", occurred_at=START + timedelta(hours=n)) for n in range(3)]
+    store.upsert_atoms(made, vectors(3))
+    store.upsert_atoms([made[1].model_copy(update={"status": "superseded"})], vectors(1))
+    store.delete_atoms(SCOPE, ["a2"])
+    page = store.atoms_page(SCOPE, Filter(only_active=False), PageRequest(10))
+    assert [(one.atom_id, one.status) for one in page.records] == [
+        ("a0", "active"),
+        ("a1", "superseded"),
+    ]
+    active = store.atoms_page(SCOPE, Filter(), PageRequest(10, skip=0))
+    assert ([one.atom_id for one in active.records], active.total) == (["a0"], 1)

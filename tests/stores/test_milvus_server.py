@@ -11,6 +11,7 @@ import pytest
 
 from stores.errors import StoreMismatch, Terminal
 from stores.milvus import MilvusStore
+from stores.paging import PageRequest
 from stores.protocols import Filter, Span
 from stores.records import Position
 from tests.rig.milvus_server import milvus_server
@@ -86,6 +87,11 @@ def test_atoms_of_reads_more_rows_than_one_answer_holds(store: MilvusStore) -> N
         )
     found = [a.atom_id for a in store.atoms_of("large")]
     assert found == [f"a{n:05d}" for n in range(17_000)]
+    # The times of all are read in two goes, the atoms of the page alone.
+    first = store.atoms_page("large", Filter(), PageRequest(1000))
+    second = store.atoms_page("large", Filter(), PageRequest(1000, first.next))
+    assert (first.total, second.total) == (17_000, 17_000)
+    assert len({one.atom_id for one in (*first.records, *second.records)}) == 2000
 
 
 def test_a_search_stays_in_its_scope(store: MilvusStore) -> None:

@@ -75,8 +75,9 @@ def asked_of(case: Mapping[str, Any]) -> Asked:
         for memory in answer.get("memories", ())
         if isinstance(memory, dict) and isinstance(memory.get("text"), str)
     ]
+    never = (*case.get("hidden", ()), *case.get("never", ()))
     forbidden = case.get("unwanted", [text for text in scripted if text not in texts])
-    return Asked(required, (*outdated, *forbidden), tuple(case.get("hidden", ())))
+    return Asked(required, (*outdated, *forbidden), never)
 
 
 def score(asked: Asked, active: Sequence[Mapping[str, Any]], all_texts: Sequence[str]) -> Score:

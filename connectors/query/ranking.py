@@ -47,13 +47,14 @@ NEAR_SHARES = (0.4, 0.3, 0.2, 0.1)
 """What an event one, two, three, four messages away gets of a hit's score. On the same data
 evidence found within 1,000 tokens goes from 0.72 to 0.79 by it."""
 
-LAYER_WEIGHTS: Mapping[SearchLayer, float] = {"atoms": 1.05, "events": 1.0, "scenes": 1.0}
+LAYER_WEIGHTS: Mapping[SearchLayer, float] = {"atoms": 1.05, "events": 1.0, "scenes": 0.6}
 """What a layer's scores are multiplied by before the layers meet.
 
 Each layer is ranked in itself, so the best atom and the best event arrive with the same score
 whatever they are worth. An atom is self-contained, dated and current where an event is one
 line of a conversation, so it goes first; but raw events alone are a strong rival, so they are
-not pushed out.
+not pushed out. A scope has a handful of scenes, so that to be the best of them says little, and
+an item tells only what the scene is about.
 """
 
 _ARMS: tuple[SearchArm, ...] = ("dense", "keyword")  # fixed order: float sums stay equal

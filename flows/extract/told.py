@@ -22,6 +22,10 @@ _FIRST_CJK = (
     ("私は", "ユーザーは"), ("僕は", "ユーザーは"), ("俺は", "ユーザーは"), ("私の", "ユーザーの"),
     ("저는 ", "사용자는 "), ("나는 ", "사용자는 "), ("제 ", "사용자의 "),
 )  # fmt: skip
+_MINE = re.compile(r"\b(?:I|my|me|our|we|us|myself)\b")
+_ENGLISH_SUBJECT = re.compile(r"User[\s:：]*(?=[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])")
+_SUBJECT = {"kana": "ユーザーは", "hangul": "사용자는 ", "": "用户"}
+_PARTICLES = ("는", "은 ", "가 ", "이 ", "의 ", "は", "が", "の")
 _KANA_OR_HANGUL = re.compile(r"[\u3040-\u30ff\uac00-\ud7af]")
 _ASKS = re.compile(
     r"[?？]\W*\Z"
@@ -45,16 +49,39 @@ def in_third_person(text: str) -> str:
     >>> in_third_person("User says: I am off"), in_third_person("저는 부산에 살아요")
     ('User says: I am off', '사용자는 부산에 살아요')
     """
-    if _NAMED.search(text) or _QUOTED.search(text):
+    if _QUOTED.search(text):
         return text
-    if text.isascii() and _FIRST_EN.match(text):
-        return third_person_en(text)
+    text = _without_english_subject(text)
+    if text.isascii():
+        own = (
+            _MINE.search(text) and ":" not in text if _NAMED.match(text) else _FIRST_EN.match(text)
+        )
+        return third_person_en(text) if own else text
+    if _NAMED.search(text):
+        return text
     if _KANA_OR_HANGUL.search(text):
-        for first, third in _FIRST_CJK:
-            if text.startswith(first):
-                return third + text[len(first) :]
-        return text
+        found = next((pair for pair in _FIRST_CJK if text.startswith(pair[0])), None)
+        return found[1] + text[len(found[0]) :] if found else text
     return third_person_zh(text) if "我" in text else text
+
+
+def _without_english_subject(text: str) -> str:
+    """Put the prompt's own "User", before a text in another language, into that language."""
+    found = _ENGLISH_SUBJECT.match(text)
+    if found is None:
+        return text
+    rest = text[found.end() :]
+    own = rest.startswith(("我", *(first for first, _ in _FIRST_CJK)))
+    subject = _SUBJECT[_script_of(rest)]
+    joined = rest.startswith(_PARTICLES)  # "User는 …" has its own
+    return rest if own else (subject.rstrip("는은は ") if joined else subject) + rest
+
+
+def _script_of(text: str) -> str:
+    found = _KANA_OR_HANGUL.search(text)
+    if found is None:
+        return ""
+    return "kana" if found[0] < "\uac00" else "hangul"
 
 
 def is_question(text: str) -> bool:

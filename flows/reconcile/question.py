@@ -26,7 +26,15 @@ from stores.ids import event_key
 from stores.protocols import ChatAnswer, ChatRequest
 from stores.records import Atom
 
-__all__ = ["ANSWER_SCHEMA", "MOST_OFFERED", "Complaint", "Question", "Read", "read_answer"]
+__all__ = [
+    "ANSWER_SCHEMA",
+    "MOST_FOR_ONE",
+    "MOST_OFFERED",
+    "Complaint",
+    "Question",
+    "Read",
+    "read_answer",
+]
 
 MOST_OFFERED = 24
 """Known atoms shown in one request at most; the best of each new one come first."""

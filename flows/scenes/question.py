@@ -9,9 +9,9 @@ from typing import Any, Literal, cast
 
 import orjson
 
-from connectors.llm import parse_json_answer
 from flows.extract.prompt import escape
 from flows.prompts import Prompt
+from flows.scenes.calls import calls_in, plain_call
 from flows.scenes.errors import Complaint
 from stores.errors import MalformedAnswer
 from stores.ids import event_key
@@ -47,6 +47,8 @@ STEPS_SCHEMA: dict[str, Any] = {
 }
 """JSON Schema of an answer, within what strict structured output allows."""
 
+FIRST_FILE = "first_file"
+"""Told instead of a pressure where the folder is empty: else small models read files of atoms."""
 _ID_CHARS = 12
 _MOST_STEPS = 60
 _REASON_CHARS = 300
@@ -86,7 +88,8 @@ class Opening:
 
     def messages(self, prompt: Prompt, complaint: Complaint) -> tuple[tuple[str, str], ...]:
         """Give the system and the first user message."""
-        state = [len(self.files), self.capacity, pressure(len(self.files), self.capacity)]
+        count = len(self.files)
+        state = [count, self.capacity, pressure(count, self.capacity) if count else FIRST_FILE]
         scenes = [
             [one.path, one.title, one.heat, f"{one.updated:%Y-%m-%d}", one.summary]
             for one in index_of(self.files)
@@ -117,8 +120,8 @@ def read_steps(text: str) -> list[Step]:
 
     Raises :class:`~stores.errors.MalformedAnswer` with a message for the model.
     """
-    value = parse_json_answer(text)
-    if isinstance(value, dict) and "tool" in value:
+    value = calls_in(text)
+    if isinstance(value, dict) and "steps" not in value:
         value = [value]  # one step alone
     found = value.get("steps") if isinstance(value, dict) else value
     if not isinstance(found, list) or not found:
@@ -153,7 +156,7 @@ def request_in(words: str) -> str:
 
 
 def _step(number: int, item: object) -> Step:
-    fields = item if isinstance(item, dict) else {}
+    fields = plain_call(item, TOOLS)
     tool = fields.get("tool")
     if tool not in TOOLS:
         message = f"step {number}: tool must be one of {', '.join(TOOLS)}"

@@ -133,6 +133,10 @@ BREAKS: dict[str, Break] = {
     "question": _both(_set(clauses, "_QUESTION", _NEVER), _set(clauses, "_ASKING", _NEVER)),
     "quotation": _set(clauses, "_QUOTATION", _NEVER),
     "secret": _set(rules, "holds_secret", lambda _sentence: False),
+    "copied": _set(answer, "in_third_person", lambda told: told),
+    "asked": _set(answer, "is_question", lambda _told: False),
+    "assistants_guess": _set(answer, "only_assistant_said", lambda *_: False),
+    "dates_left": _set(answer, "resolved", lambda told, _start, _said_at: (told, None)),
     "handed_over": _set(clauses, "_HANDED_OVER", _NEVER),
 }
 """By the rule that a case is about: how to break it."""

@@ -162,7 +162,7 @@ def test_with_a_model_the_agent_writes_and_a_second_run_asks_nothing(
     ingest(cli, tmp_path)
     cli.run("run", "--embedded")
     (item,) = cli.json("scenes", "list", *ANA)["items"]
-    assert (item["path"], item["generator"]) == ("notes.md", "scenes-chat/1 scripted")
+    assert (item["path"], item["generator"]) == ("notes.md", "scenes-chat/2 scripted")
     assert len(item["atoms"]) + len(item["archived"]) >= len(SAID) - 1
     assert cli.json("persona", "show", *ANA)["generator"] == "persona-chat/1 scripted"
     asked = llm_server.count()

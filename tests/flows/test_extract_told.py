@@ -15,6 +15,12 @@ from tests.rig.fake_chat import ENGLISH, FakeChat, answer, extract, memory, wind
         ("I'm a nurse and my wife works in Oslo.", "User is a nurse and their wife works in Oslo."),
         ("My sister is Ann.", "User's sister is Ann."),
         ("明天我要去面试。", "明天用户要去面试。"),
+        ("User moved to Ghent with my two cats.", "User moved to Ghent with their two cats."),
+        ("User 我明天要去看海。", "用户明天要去看海。"),
+        ("User 想搬到厦门", "用户想搬到厦门"),
+        ("User는 부산에서 살아요.", "사용자는 부산에서 살아요."),
+        ("Userの猫はクロです", "ユーザーの猫はクロです"),
+        ("User 札幌に住んでいます。", "ユーザーは札幌に住んでいます。"),
         ("私は札幌に住んでいます。", "ユーザーは札幌に住んでいます。"),
         ("저는 부산에 살아요.", "사용자는 부산에 살아요."),
     ],
@@ -84,7 +90,7 @@ def test_a_guess_of_the_assistant_is_refused_whatever_source_is_named(
 
 def test_a_copy_is_kept_in_the_third_person() -> None:
     found = extract(FakeChat(answer(memory(text="I moved to Oslo last week."))))
-    assert [one.text for one in found.memories] == ["User moved to Oslo last week."]
+    assert [one.text for one in found.memories] == ["User moved to Oslo last week (2026-02-16 – 2026-02-22)."]
 
 
 def test_without_a_later_assistant_line_nothing_is_only_the_assistants() -> None:

@@ -97,7 +97,7 @@ def test_it_reads_then_edits_then_is_done_and_the_folder_and_the_index_have_it(
     scenes.run_with(B)
     (file,) = scenes.files().values()
     assert file.body == "In Porto, at a bakery."
-    assert file.generator == "scenes-chat/1 scripted"
+    assert file.generator == "scenes-chat/2 scripted"
     (profile,) = scenes.profiles.profiles_of(SCOPE, "scene")
     assert (profile.text, profile.path, profile.version) == (file.body, "porto.md", 2)
     assert len(scenes.topic) == 2

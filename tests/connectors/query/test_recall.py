@@ -456,7 +456,9 @@ async def test_a_scene_of_the_system_context_is_no_item_and_counts_all_the_same(
     searcher.answers["profiles", "dense"] = hits(SCENES[1])
     recall = Recall(searcher, FakeEmbedder(), FakeClock(), heat=heat)
     answer = await recall.recall(RecallQuery(SCOPE, "Where?"))
-    small = await recall.recall(RecallQuery(SCOPE, "Where?", budget_tokens=120))
+    small = await recall.recall(
+        RecallQuery(SCOPE, "Where?", budget_tokens=120, layers=("persona", "scenes"))
+    )
     without = await recall.recall(RecallQuery(SCOPE, "Where?", layers=("atoms", "events")))
     for pool in recall._pools.values():
         pool.shutdown(wait=True)
@@ -467,7 +469,7 @@ async def test_a_scene_of_the_system_context_is_no_item_and_counts_all_the_same(
     ]
     # Where its line finds no room in the system context it is an item as before.
     assert "moving to Berlin" not in small.system_context
-    assert "scene" in [one.layer for one in small.items]
+    assert [one.layer for one in small.items] == ["scene"]
     assert heat.take(SCOPE, "job", lambda job: False) == {"move.md": 2}
 
 

@@ -104,7 +104,9 @@ def test_the_session_cookie_keeps_the_key_to_itself(
         ].split("; ")
 
 
-@pytest.mark.parametrize("key", ["", "sed_wrong", READER[:-1], "ÿ☃"])
+@pytest.mark.parametrize(
+    "key", ["", "sed_wrong", READER[:-1], "ÿ☃"], ids=["empty", "wrong", "cut", "not ascii"]
+)
 def test_a_wrong_key_is_refused_and_noted(key: str, world: World, keyed_url: str) -> None:
     with browser(keyed_url) as client:
         token = token_in(client.get("/ui/sign-in"))
@@ -197,6 +199,7 @@ def test_nobody_sees_anothers_memory(key: str, signed_in: Enter, world: World) -
 @pytest.mark.parametrize(
     ("key", "seen"),
     [(READER, {"ana"}), (BOB, {"bob"}), (OTHER, {"eve"}), (ADMIN, {"ana", "bob"})],
+    ids=["reader", "user", "tenant", "admin"],
 )
 def test_lists_name_only_what_the_key_covers(key: str, seen: set[str], signed_in: Enter) -> None:
     client = signed_in(key)

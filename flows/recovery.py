@@ -27,7 +27,19 @@ from typing import IO
 
 from stores.errors import SedimentError, ServiceUnavailable, SettingsError
 
-__all__ = ["drop_unfinished", "guard_plain_run", "is_whole", "resume_epoch", "sole_user"]
+__all__ = [
+    "SNAPSHOT_FORMAT",
+    "check_format",
+    "drop_unfinished",
+    "guard_plain_run",
+    "is_whole",
+    "resume_epoch",
+    "sole_user",
+]
+
+SNAPSHOT_FORMAT = 1
+"""Form of what flows pickle into snapshots. One more when an older one cannot be read any more:
+``tests/flows/test_snapshot_format.py`` goes red then."""
 
 _SHARE_S = 5.0
 """Seconds that a process waits for one of its cluster which is taking rows out."""
@@ -100,6 +112,33 @@ def _opened(part: Path) -> Iterator[sqlite3.Connection]:
         raise ServiceUnavailable(service, f"{part}: {error}") from error
 
 
+# --- snapshots of another version ------------------------------------------------------------
+
+
+def check_format(folder: Path) -> None:
+    """Refuse snapshots that this version cannot read; mark a store that has none yet.
+
+    Raises :class:`~stores.errors.SettingsError`, before anything of the store is changed.
+    """
+    mark = folder / "format"
+    try:
+        found = mark.read_text("utf-8").strip() if mark.exists() else ""
+        if not found and resume_epoch(folder) is None:
+            mark.write_text(f"{SNAPSHOT_FORMAT}\n", "utf-8")
+            return
+    except OSError as error:
+        service = "recovery store"
+        raise ServiceUnavailable(service, f"{mark}: {error.strerror}") from error
+    if found != str(SNAPSHOT_FORMAT):
+        message = (
+            f"the snapshots in {folder} have format {found or 0}, and this version reads "
+            f"{SNAPSHOT_FORMAT}. Run the version that wrote them to the end of its log, or move the "
+            "folder away: the flow then reads from the beginning of the log, and what has a "
+            "recorded answer is not asked again. docs/deploy.md#upgrade says more"
+        )
+        raise SettingsError(message)
+
+
 # --- one user at a time ----------------------------------------------------------------------
 
 
@@ -143,6 +182,7 @@ def guard_plain_run(arguments: Sequence[str], environment: Mapping[str, str]) ->
         )
         return None
     file = _lock_file(folder)
+    check_format(folder)
     if _taken(file, fcntl.LOCK_EX):
         dropped = drop_unfinished(folder)
         if dropped:

@@ -25,7 +25,7 @@ from bytewax.dataflow import Dataflow
 from bytewax.recovery import RecoveryConfig, init_db_dir
 from bytewax.run import cli_main
 
-from flows.recovery import drop_unfinished, sole_user
+from flows.recovery import check_format, drop_unfinished, sole_user
 from stores.errors import SedimentError, ServiceUnavailable
 
 __all__ = ["FlowRun", "StopSignal", "SystemClock", "rare_gc", "recovery_store", "stop_on_signals"]
@@ -75,9 +75,11 @@ def recovery_store(folder: Path) -> RecoveryConfig:
     """Open the recovery store in ``folder``; make it when there is none.
 
     It is made under another name and moved into place, so that a crash leaves none or a whole
-    one. What a killed run left half written in it is taken out first.
+    one. What a killed run left half written in it is taken out first. Raises
+    :class:`~stores.errors.SettingsError` when its snapshots are of another version.
     """
     if folder.exists():
+        check_format(folder)
         drop_unfinished(folder)
     else:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -85,6 +87,7 @@ def recovery_store(folder: Path) -> RecoveryConfig:
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
         init_db_dir(unfinished, _RECOVERY_PARTITIONS)
+        check_format(unfinished)
         unfinished.rename(folder)
     return RecoveryConfig(folder)
 

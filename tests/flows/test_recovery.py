@@ -15,6 +15,7 @@ from bytewax.recovery import RecoveryConfig, init_db_dir
 from bytewax.testing import TestingSink, TestingSource, run_main
 
 from flows.recovery import (
+    check_format,
     drop_unfinished,
     guard_plain_run,
     is_whole,
@@ -31,6 +32,7 @@ ZERO = timedelta(seconds=0)
 def store(tmp_path: Path) -> Path:
     """A recovery store in two files."""
     init_db_dir(tmp_path, 2)
+    check_format(tmp_path)
     return tmp_path
 
 

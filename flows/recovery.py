@@ -132,8 +132,8 @@ def check_format(folder: Path) -> None:
     if found != str(SNAPSHOT_FORMAT):
         message = (
             f"the snapshots in {folder} have format {found or 0}, and this version reads "
-            f"{SNAPSHOT_FORMAT}. Run the version that wrote them to the end of its log, or move the "
-            "folder away: the flow then reads from the beginning of the log, and what has a "
+            f"{SNAPSHOT_FORMAT}. Run the version that wrote them to the end of its log, or move "
+            "the folder away: the flow then reads from the beginning of the log, and what has a "
             "recorded answer is not asked again. docs/deploy.md#upgrade says more"
         )
         raise SettingsError(message)

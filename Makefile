@@ -31,7 +31,7 @@ demo: setup  ## Ingest a conversation and show what is remembered of it
 	@$(BIN)/sediment demo
 
 test: setup  ## Run every test, on real Kafka, Redis and milvus-lite
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 soak: setup  ## Seeded faults on real processes: RUNS=100 SEED=0 JOBS=1 MINUTES=0 (no end) LEDGER=file
 	@$(BIN)/python -m tests.faults --runs $(or $(RUNS),100) --seed $(or $(SEED),0) \

@@ -90,7 +90,9 @@ def test_a_guess_of_the_assistant_is_refused_whatever_source_is_named(
 
 def test_a_copy_is_kept_in_the_third_person() -> None:
     found = extract(FakeChat(answer(memory(text="I moved to Oslo last week."))))
-    assert [one.text for one in found.memories] == ["User moved to Oslo last week (2026-02-16 – 2026-02-22)."]
+    assert [one.text for one in found.memories] == [
+        "User moved to Oslo last week (2026-02-16 – 2026-02-22)."
+    ]
 
 
 def test_without_a_later_assistant_line_nothing_is_only_the_assistants() -> None:

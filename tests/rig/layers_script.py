@@ -33,11 +33,11 @@ def answer(request_body: dict[str, Any]) -> str:
     if "persona" in first:
         return orjson.dumps(_persona(first)).decode()
     known = {orjson.loads(line)[0] for line in first["scenes"].splitlines()}
-    if _NOTES in known and len(messages) == 2:
+    # An answer that was refused stands between: it is asked again, without results of its own.
+    results = [shown["results"] for one in messages[2:] if "results" in (shown := _fences(one))]
+    if _NOTES in known and not results:
         return orjson.dumps({"steps": [_step("read", _NOTES)]}).decode()
-    before = ""
-    if len(messages) > 2:
-        before = orjson.loads(_fences(messages[-1])["results"].splitlines()[0])[2]
+    before = orjson.loads(results[-1].splitlines()[0])[2] if results else ""
     atoms = [orjson.loads(line) for line in first["atoms"].splitlines()]
     ids = dict.fromkeys([*_ID.findall(before), *(atom[0] for atom in atoms)])
     body = _BODY.match(before)

@@ -68,15 +68,15 @@ def assert_no_orphans(world: World, words: set[str]) -> None:
         profiles: dict[str, Profile] = {one.profile_id: one for one in store.profiles_of(ANA.scope)}
     prompt = f"{answer['system_context']}{answer['user_context']}"
     assert {word for word in words if word in prompt} >= words - {BOAT}, "the prompt is not empty"
-    assert {item["layer"] for item in answer["items"]} == {"atom", "event", "scene"}
-    for item in answer["items"]:
-        sources = [
-            source
-            for atom in (profiles[item["id"]].atom_ids if item["layer"] == "scene" else ())
-            for source in atoms[atom].source_event_ids
-        ] or item["source_event_ids"]
-        assert sources, item
-        assert events.keys() >= set(sources), ("an orphan", item)
+    assert {item["layer"] for item in answer["items"]} >= {"atom", "event"}
+    told = [one for one in profiles.values() if f"{one.path}: " in answer["system_context"]]
+    assert told, "the system context tells of no scene"
+    claims = {item["id"]: item["source_event_ids"] for item in answer["items"]}
+    for one in (*told, *(profiles[claim] for claim in claims.keys() & profiles.keys())):
+        claims[one.profile_id] = [s for a in one.atom_ids for s in sources_of(atoms, a)]
+    for claim, sources in claims.items():
+        assert sources, claim
+        assert events.keys() >= set(sources), ("an orphan", claim)
     for word in words:
         for where, record, sources in (
             *(("atom", one.text, one.source_event_ids) for one in atoms.values()),

@@ -95,7 +95,8 @@ def test_four_layers_on_the_embedded_default(cli: InProcess) -> None:
     cli.run("run", "--embedded")
     answer = cli.json("recall", "where does she live, and what must she not eat?", *ANA)
     layers = {item["layer"] for item in answer["items"]}
-    assert {"scene", "atom", "event"} <= layers, layers
+    assert {"atom", "event"} <= layers, layers
+    assert "Food-drink-and-health.md: " in answer["system_context"], "no scene is told"
     found = profiles(cli)
     assert set(found) == {
         "Who-they-are.md",

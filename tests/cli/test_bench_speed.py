@@ -19,6 +19,7 @@ def test_the_benchmarks_get_what_was_asked_for(
     sediment: InProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "__init__.py").touch()
     told = "import sys, pathlib; pathlib.Path('told').write_text(' '.join(sys.argv[1:])); exit(1)"
     (tmp_path / "benchmarks" / "__main__.py").write_text(told)
     monkeypatch.setattr(bench_speed, "_ROOT", tmp_path)

@@ -123,6 +123,7 @@ class _Seldom(logging.Filter):
 _SELDOM_S = 10.0
 _librdkafka = logging.getLogger(f"{__name__}.librdkafka")
 _librdkafka.addFilter(_Seldom())
+logger.addFilter(_Seldom())  # a process has many clients, and each says it
 
 
 def _log_error(error: KafkaError) -> None:

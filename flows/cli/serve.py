@@ -246,10 +246,21 @@ class _Service:
 
 
 def listen(settings: Settings) -> socket.socket:
-    """Take the port before anything is opened: uvicorn would end the process over a taken one."""
+    """Take the port before anything is opened: uvicorn would end the process over a taken one.
+
+    Until uvicorn listens on it, callers are refused. They would wait for all of the start
+    otherwise, and a balancer would not go to another service.
+    """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        return socket.create_server((settings.host, settings.port), family=family)
+        with ExitStack() as closing:
+            taken = closing.enter_context(socket.socket(family))
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as after a restart
+            if family == socket.AF_INET6:
+                taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            taken.bind((settings.host, settings.port))
+            closing.pop_all()
+            return taken
     except OSError as error:
         message = (
             f"SEDIMENT_PORT: cannot listen on {settings.host}:{settings.port}: {error.strerror}; "

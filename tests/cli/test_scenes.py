@@ -60,13 +60,13 @@ def test_an_edit_is_a_generation_of_its_own_and_recall_has_it_after_the_next_run
     assert (made["generation"], made["author"]) == (before + 1, "person")
     own.run("run", "--embedded")
     answer = own.json("recall", "rare zeppelins", *ANA)
-    assert any("zeppelins" in item["text"] for item in answer["items"]), answer
+    assert "zeppelins" in answer["system_context"], answer
     assert own.json("scenes", "show", "Zeppelins", *ANA)["generator"] == "person"
     own.run("scenes", "restore", str(before), *ANA)
     own.run("run", "--embedded")
     assert "Zeppelins.md" not in own.text("scenes", "list", *ANA)
     answer = own.json("recall", "rare zeppelins", *ANA)
-    assert not any("zeppelins" in item["text"] for item in answer["items"])
+    assert "zeppelins" not in answer["system_context"] + answer["user_context"]
 
 
 def test_an_editor_is_used_and_its_failure_changes_nothing(

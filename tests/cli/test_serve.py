@@ -5,10 +5,14 @@ That they answer is tested end to end, in ``tests/e2e/test_up.py``.
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
+from connectors.settings import Settings
+from flows.cli.serve import listen
+from stores.errors import SettingsError
 from tests.cli.in_process import InProcess
 
 
@@ -53,3 +57,22 @@ def test_a_store_made_with_other_settings_is_not_served(remembered: InProcess) -
         printed = other.run(verb, "--port", "0", code=2)
         assert "jieba" in printed.err
         assert "standard" in printed.err
+
+
+def test_who_calls_while_the_service_starts_is_refused_and_need_not_wait() -> None:
+    with listen(Settings(host="127.0.0.1", port=0)) as taken:
+        with (
+            pytest.raises(ConnectionRefusedError),
+            socket.create_connection(taken.getsockname(), 5),
+        ):
+            pass
+        taken.listen()
+        with socket.create_connection(taken.getsockname(), 5):
+            pass
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1:{port}"):
+            listen(Settings(host="127.0.0.1", port=port))

@@ -118,7 +118,7 @@ def test_what_was_forgotten_stays_absent(
 
     cli.run("export", "--out", str(tmp_path / "after"))
     folder = tmp_path / "after" / "acme+helper+ana"
-    exported = b"".join(one.read_bytes() for one in folder.iterdir())
+    exported = b"".join(one.read_bytes() for one in folder.rglob("*") if one.is_file())
     assert {word for word in (ONE, TWO, THREE) if word.encode() in exported} == left
 
     wipe(cli)

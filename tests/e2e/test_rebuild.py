@@ -69,8 +69,9 @@ def test_what_kafka_holds_is_enough(
     embedded = InProcess(tmp_path / "embedded")
     embedded.run("ingest", str(conversation))
     embedded.run("run", "--embedded")
-    kafka.run("export", "--out", str(tmp_path / "from-kafka"))
-    embedded.run("export", "--out", str(tmp_path / "from-embedded"))
+    # Which windows a scene run takes together is a matter of time, and its dates are of its run.
+    kafka.run("export", "--no-scenes", "--out", str(tmp_path / "from-kafka"))
+    embedded.run("export", "--no-scenes", "--out", str(tmp_path / "from-embedded"))
     assert files(tmp_path / "from-kafka") == files(tmp_path / "from-embedded")
 
     fresh = InProcess(tmp_path / "fresh", OnKafka(kafka_broker, partitions=2).env)

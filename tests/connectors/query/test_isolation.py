@@ -236,7 +236,7 @@ def test_the_control_every_scope_finds_its_own(shared: Shared) -> None:
         body = {"query": "Where is Berlin? piano", "agent": agent, "user": user}
         headers = {"authorization": "Bearer k"}
         answer = shared.http.post("/v1/recall", json=body, headers=headers).json()
-        assert {one["layer"] for one in answer["items"]} == {"scene", "atom", "event"}
+        assert {one["layer"] for one in answer["items"]} == {"atom", "event"}
         for part in ("system_context", "user_context"):
             assert mark(scope) in answer[part]
 

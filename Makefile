@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.12 python3.11 python3.10 python3 python; do \
 	$$p -c '$(IN_RANGE)' >/dev/null 2>&1 && { echo $$p; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint bench constraints clean
+.PHONY: help setup demo test soak traffic lint bench constraints clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,10 @@ test: setup  ## Run every test, on real Kafka, Redis and milvus-lite
 soak: setup  ## Seeded faults on real processes: RUNS=100 SEED=0 JOBS=1 MINUTES=0 (no end) LEDGER=file
 	@$(BIN)/python -m tests.faults --runs $(or $(RUNS),100) --seed $(or $(SEED),0) \
 		--jobs $(or $(JOBS),1) --minutes $(or $(MINUTES),0) $(if $(LEDGER),--ledger $(LEDGER))
+
+traffic: setup  ## Two hours of traffic, compressed, with disturbances: MINUTES=20 RATE=200 SCOPES=1000 OUT=folder
+	@$(BIN)/python -m benchmarks.traffic --minutes $(or $(MINUTES),20) --rate $(or $(RATE),200) \
+		--scopes $(or $(SCOPES),1000) $(if $(OUT),--out $(OUT))
 
 lint: setup  ## Check style and types
 	@$(BIN)/ruff check .

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import AwareDatetime, Field, model_validator
 
 from connectors.query.cursors import CURSOR
-from connectors.query.models import Answer, Layer, ScopeParts
+from connectors.query.models import Answer, Layer, Moment, ScopeParts
 from stores.records import Atom, ControlRequest, ForgetTarget, Id, IndexedEvent, Profile
 
 __all__ = [
@@ -67,12 +67,8 @@ class EventsRequest(_Paged):
     """Query of ``GET /v1/events``."""
 
     session_id: Id | None = Field(default=None, description="Only what this session said.")
-    since: AwareDatetime | None = Field(
-        default=None, description="Event time, RFC 3339, inclusive."
-    )
-    until: AwareDatetime | None = Field(
-        default=None, description="Event time, RFC 3339, exclusive."
-    )
+    since: Moment | None = Field(default=None, description="Event time, RFC 3339, inclusive.")
+    until: Moment | None = Field(default=None, description="Event time, RFC 3339, exclusive.")
     limit: int = Field(default=100, ge=1, le=1000)
 
 

@@ -5,9 +5,9 @@ Requests refuse unknown fields, so that a misspelt filter is an error and not a 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from stores.protocols import SearchArm
 from stores.records import AtomStatus, AtomType, Id, L0Event
@@ -26,6 +26,7 @@ __all__ = [
     "EventsAnswer",
     "ItemLayer",
     "Layer",
+    "Moment",
     "RecallAnswer",
     "RecallItem",
     "RecallRequest",
@@ -46,6 +47,17 @@ SearchLayer = Literal["scenes", "atoms", "events"]
 
 ItemLayer = Literal["scene", "atom", "event"]
 """What one item is."""
+
+
+def _no_number(value: object) -> object:
+    if isinstance(value, (int, float)):
+        message = "a time is a string like 2026-03-01T09:30:00Z, not a number"
+        raise ValueError(message)
+    return value
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_no_number)]
+"""A time in a request. A number would be taken for seconds by one and milliseconds by another."""
 
 
 class Answer(BaseModel):
@@ -83,13 +95,9 @@ class RecallRequest(ScopeParts):
     )
     types: tuple[AtomType, ...] = Field(default=(), description="Only atoms of these types.")
     session_id: Id | None = Field(default=None, description="Only what this session said.")
-    since: AwareDatetime | None = Field(
-        default=None, description="Event time, RFC 3339, inclusive."
-    )
-    until: AwareDatetime | None = Field(
-        default=None, description="Event time, RFC 3339, exclusive."
-    )
-    as_of: AwareDatetime | None = Field(
+    since: Moment | None = Field(default=None, description="Event time, RFC 3339, inclusive.")
+    until: Moment | None = Field(default=None, description="Event time, RFC 3339, exclusive.")
+    as_of: Moment | None = Field(
         default=None, description="Answer as things stood then, by event time and validity."
     )
     only_active: bool = Field(
@@ -229,13 +237,9 @@ class SearchRequest(ScopeParts):
     offset: int = Field(default=0, ge=0, lt=MAX_LIMIT, description="Hits to pass over.")
     types: tuple[AtomType, ...] = Field(default=(), description="Only atoms of these types.")
     session_id: Id | None = Field(default=None, description="Only what this session said.")
-    since: AwareDatetime | None = Field(
-        default=None, description="Event time, RFC 3339, inclusive."
-    )
-    until: AwareDatetime | None = Field(
-        default=None, description="Event time, RFC 3339, exclusive."
-    )
-    as_of: AwareDatetime | None = Field(
+    since: Moment | None = Field(default=None, description="Event time, RFC 3339, inclusive.")
+    until: Moment | None = Field(default=None, description="Event time, RFC 3339, exclusive.")
+    as_of: Moment | None = Field(
         default=None, description="Find what held, or was said by, this time."
     )
     only_active: bool = Field(default=True, description="Leave out atoms that hold no longer.")

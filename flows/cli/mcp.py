@@ -159,10 +159,13 @@ def _serve_http(settings: Settings) -> None:
             config.lifespan = "off"  # the switch runs it, of every app it serves
             server = _server(config)
             host, port = listening.getsockname()[:2]
-            err.print(f"serving tools on http://{host}:{port}{MCP_PATH}")
             running = asyncio.create_task(server.serve(sockets=[listening]))
+            told = False
             try:
                 while not running.done() and not stop():
+                    if server.started and not told:
+                        told = True
+                        err.print(f"serving tools on http://{host}:{port}{MCP_PATH}")
                     await asyncio.sleep(_POLL_S)
             finally:
                 server.should_exit = True

@@ -222,4 +222,6 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _cluster_id() -> str:
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    # Kafka's id is 22 characters; one that begins with a hyphen its tool takes for an option.
+    made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    return made.replace("-", "A", 1) if made.startswith("-") else made

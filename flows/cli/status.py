@@ -27,7 +27,8 @@ from stores.errors import ServiceUnavailable, UserError
 
 if TYPE_CHECKING:
     from connectors.log import LogReader
-    from flows.upkeep.status import DeadLetterCount, OutcomeRate, PartitionLag, StageFigures
+    from connectors.stage_figures import StageFigures
+    from flows.upkeep.status import DeadLetterCount, OutcomeRate, PartitionLag
     from stores.records import LogRecord
 
 __all__ = ["status"]
@@ -158,8 +159,10 @@ def _recent(reader: LogReader, topic: str, newest_ms: int) -> Iterator[LogRecord
 def _ask(url: str) -> list[StageFigures]:
     """Read a process's metrics. Raises ``ServiceUnavailable`` or ``UserError``."""
     import httpx
+    from prometheus_client.parser import text_string_to_metric_families
 
-    from flows.upkeep.status import log_away, stage_figures
+    from connectors.stage_figures import stage_figures
+    from flows.upkeep.status import log_away
 
     service = "metrics"
     try:
@@ -174,7 +177,7 @@ def _ask(url: str) -> list[StageFigures]:
         # Said at once: what follows asks the same log.
         for doing, seconds in log_away(answer.text).items():
             err.print(f"the process has waited for Kafka for {seconds:.0f} s ({doing})")
-        return stage_figures(answer.text)
+        return stage_figures(text_string_to_metric_families(answer.text))
     except ValueError:
         message = f"--metrics: {url} answers, but not with metrics; is it the page /metrics?"
         raise UserError(message) from None

@@ -6,7 +6,7 @@ from.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -21,12 +21,10 @@ __all__ = [
     "DeadLetterCount",
     "OutcomeRate",
     "PartitionLag",
-    "StageFigures",
     "dead_letter_counts",
     "log_away",
     "outcome_rates",
     "partition_lags",
-    "stage_figures",
 ]
 
 _MINUTE_MS = 60_000
@@ -74,23 +72,6 @@ class OutcomeRate:
     per_minute: float
 
 
-@dataclass(frozen=True, slots=True)
-class StageFigures:
-    """What a running process says of one stage.
-
-    :arg retries: calls that failed and were tried again, since the process started.
-    :arg retries_waiting: items that wait to be tried again now.
-    :arg oldest_pending_s: seconds for which the oldest pending item has been in the stage.
-    """
-
-    stage: str
-    pending: int
-    in_flight: int
-    retries: int
-    retries_waiting: int
-    oldest_pending_s: float
-
-
 def partition_lags(
     ends: Mapping[int, int], committed: Mapping[str, Mapping[int, int]]
 ) -> list[PartitionLag]:
@@ -134,27 +115,6 @@ def outcome_rates(records: Iterable[LogRecord], span_ms: int) -> list[OutcomeRat
     return [OutcomeRate(*key, count, count / minutes) for key, count in counts.most_common()]
 
 
-def stage_figures(page: str) -> list[StageFigures]:
-    """Read a process's ``/metrics`` page. Raises ``ValueError`` when it is not one."""
-    figures: dict[str, defaultdict[str, float]] = {}
-    for family in text_string_to_metric_families(page):
-        for sample in family.samples:
-            if sample.name.startswith(_PREFIX) and "stage" in sample.labels:
-                counted = figures.setdefault(sample.labels["stage"], defaultdict(float))
-                counted[sample.name.removeprefix(_PREFIX)] += sample.value
-    return [
-        StageFigures(
-            stage=stage,
-            pending=int(counted["pending"]),
-            in_flight=int(counted["in_flight"]),
-            retries=int(counted["retries_total"]),
-            retries_waiting=int(counted["retries_waiting"]),
-            oldest_pending_s=counted["oldest_pending_seconds"],
-        )
-        for stage, counted in figures.items()
-    ]
-
-
 def log_away(page: str) -> dict[str, float]:
     """Read from a ``/metrics`` page for how long the log does not answer, by what waits for it.
 
@@ -166,6 +126,3 @@ def log_away(page: str) -> dict[str, float]:
         for sample in family.samples
         if sample.name == "sediment_log_away_seconds" and sample.value > 0
     }
-
-
-_PREFIX = "sediment_stage_"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
 from connectors.kafka.deadletter import dead_letter
+from connectors.stage_figures import StageFigures, stage_figures
 from flows.upkeep.status import (
-    StageFigures,
     dead_letter_counts,
     log_away,
     outcome_rates,
     partition_lags,
-    stage_figures,
 )
 from stores.records import LogRecord, Outcome, Position
 from tests.rig.events import START, TOPIC, record
@@ -86,7 +86,8 @@ def test_stages_of_a_metrics_page() -> None:
     retries.labels("extract", "rate_limited").inc(5)
     waiting.labels("extract").set(4)
     oldest.labels("extract").set(61.5)
-    assert stage_figures(generate_latest(registry).decode()) == [
+    page = generate_latest(registry).decode()
+    assert stage_figures(text_string_to_metric_families(page)) == [
         StageFigures("extract", 12, 3, 7, 4, 61.5),
         StageFigures("index", 1, 0, 0, 0, 0.0),
     ]

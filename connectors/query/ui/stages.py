@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -12,28 +11,12 @@ import httpx
 from prometheus_client import REGISTRY, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-__all__ = ["FlowProcess", "StageFigures", "look_at_processes", "stage_figures"]
+from connectors.stage_figures import StageFigures, stage_figures
 
-_PREFIX = "sediment_stage_"
+__all__ = ["FlowProcess", "look_at_processes"]
+
 _TIMEOUT_S = 2.0
 THIS = "this process"
-
-
-@dataclass(frozen=True, slots=True)
-class StageFigures:
-    """What a process says of one stage.
-
-    :arg retries: calls that failed and were tried again, since the process started.
-    :arg retries_waiting: items that wait to be tried again now.
-    :arg oldest_s: seconds for which the oldest pending item has been in the stage.
-    """
-
-    stage: str
-    pending: int
-    in_flight: int
-    retries: int
-    retries_waiting: int
-    oldest_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +67,3 @@ def _process(name: str, families: Iterable[Metric]) -> FlowProcess:
     )
     since = datetime.fromtimestamp(started, timezone.utc) if started else None
     return FlowProcess(name, stages=tuple(stage_figures(kept)), since=since)
-
-
-def stage_figures(families: Iterable[Metric]) -> list[StageFigures]:
-    """Read what metrics say of each stage, in the order they name them."""
-    figures: dict[str, defaultdict[str, float]] = {}
-    for family in families:
-        for sample in family.samples:
-            if sample.name.startswith(_PREFIX) and "stage" in sample.labels:
-                counted = figures.setdefault(sample.labels["stage"], defaultdict(float))
-                counted[sample.name.removeprefix(_PREFIX)] += sample.value
-    return [
-        StageFigures(
-            stage=stage,
-            pending=int(counted["pending"]),
-            in_flight=int(counted["in_flight"]),
-            retries=int(counted["retries_total"]),
-            retries_waiting=int(counted["retries_waiting"]),
-            oldest_s=counted["oldest_pending_seconds"],
-        )
-        for stage, counted in figures.items()
-    ]

@@ -190,6 +190,7 @@ class _OneRun:
             "data_dir": self._folder / "data",
             "brokers": self._servers.broker.bootstrap,
             "kafka": hasty if impatient else {},
+            "broker_patience_s": 5 if impatient else 900,
             "topic_prefix": self._topics.prefix,
             "redis_url": self._servers.redis.url,
             "llm_base_url": self._servers.llm.url,

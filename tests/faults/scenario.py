@@ -48,7 +48,7 @@ class Run:
 
     :arg ends: how it has to end; another end fails the scenario.
     :arg kill_at_chat: killed while the model is asked for the n-th time, counted from 0.
-    :arg impatient: an unreachable broker is given up within a second.
+    :arg impatient: an unreachable broker is given up within seconds.
     :arg down: the model fails for this word for as long as the process lives.
     :arg file_limit: of the disk that is full, in bytes; 0 for none.
     """

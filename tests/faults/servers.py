@@ -69,7 +69,7 @@ class Servers:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
-                admin.describe_cluster(request_timeout=10).result()
+                admin.list_topics(timeout=10)
                 break
             except KafkaException:
                 if time.monotonic() > deadline:

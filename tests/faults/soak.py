@@ -57,10 +57,10 @@ def main() -> None:
     seeds = [seed for seed in wanted if seed not in held]
     began = time.monotonic()
     until = began + 60 * arguments.minutes if arguments.minutes else float("inf")
-    verdicts = _work_on(seeds, arguments.jobs, until, arguments.keep, arguments.ledger)
+    verdicts, lost = _work_on(seeds, arguments.jobs, until, arguments.keep, arguments.ledger)
     newest = {verdict.seed: verdict for verdict in [*before, *verdicts]}
     _tell(list(newest.values()), time.monotonic() - began)
-    sys.exit(any(verdict.wrong for verdict in newest.values()) or not newest)
+    sys.exit(any(verdict.wrong for verdict in newest.values()) or lost > 0 or not newest)
 
 
 def _read_ledger(path: Path) -> list[Verdict]:
@@ -91,7 +91,8 @@ def _seeds(first: int, runs: int, fault: str | None) -> list[int]:
 
 def _work_on(
     seeds: list[int], jobs: int, until: float, keep: str | None, ledger: Path | None
-) -> list[Verdict]:
+) -> tuple[list[Verdict], int]:
+    """Give the verdicts, and how many workers ended before their work did."""
     context = mp.get_context("spawn")
     todo: Queue[int] = context.Queue()
     done: Queue[Verdict | str] = context.Queue()
@@ -101,6 +102,7 @@ def _work_on(
     for worker in workers:
         worker.start()
     verdicts: list[Verdict] = []
+    lost = 0
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                TimeElapsedColumn())  # fmt: skip
     with Progress(*columns, console=err) as bar:
@@ -111,7 +113,8 @@ def _work_on(
             except queue.Empty:
                 continue
             if isinstance(verdict, str):
-                err.print(f"a worker has ended: {verdict}", markup=False)
+                lost += 1
+                err.print(f"a worker has ended: {verdict}", style="bold red", markup=False)
                 continue
             verdicts.append(verdict)
             if ledger:
@@ -125,7 +128,10 @@ def _work_on(
     todo.cancel_join_thread()
     for worker in workers:
         worker.join()
-    return verdicts
+        if worker.exitcode:
+            lost += 1
+            err.print(f"a worker has ended with exit code {worker.exitcode}", style="bold red")
+    return verdicts, lost
 
 
 def _worker(todo: Queue[int], done: Queue[Verdict | str], until: float, keep: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from bytewax.inputs import Source
 
+from connectors.llm_limits import PATIENCE_S
 from connectors.log import Appender
 from connectors.settings import Settings
-from flows.async_stage import AsyncStage, Work
+from flows.async_stage import AsyncStage
 from flows.layers import Layers, LayersProgress
 from flows.outputs import Topics
 from flows.persona import PersonaParts, PersonaRequests, PersonaWork
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from stores.milvus import MilvusStore
 
 __all__ = [
+    "RUNS_A_SLOT",
     "LayerBase",
     "open_heat",
     "open_layers",
@@ -47,6 +50,7 @@ __all__ = [
 
 _PERSONAS_KEPT = 3
 _GRACE_S = 60.0  # for lock, files, topic and index around a run's own time limit
+RUNS_A_SLOT = 1.5  # scene runs for each call of the model: some always have their files in hand
 
 
 @dataclass(frozen=True)
@@ -155,13 +159,20 @@ def open_layers(settings: Settings, base: LayerBase) -> Iterator[Layers | None]:
             )
         )
 
-        def stage(name: str, work: Work, timeout_s: float) -> AsyncStage[Any, Any]:  # type: ignore[type-arg]
-            return base.stage(name, work, concurrency=settings.concurrency, timeout_s=timeout_s)
-
+        # The last answer may be asked for just before a run's time is over, and wait its turn.
+        answer_s = settings.llm_timeout_s + PATIENCE_S + _GRACE_S
+        runs = math.ceil(settings.concurrency * RUNS_A_SLOT)
         source = base.source
         yield Layers(
-            scenes=stage("scenes", scene_work, settings.scene_time_s + _GRACE_S),
-            persona=stage("persona", persona_work, settings.llm_timeout_s + _GRACE_S),
+            scenes=base.stage(
+                "scenes",
+                scene_work,
+                concurrency=runs,
+                timeout_s=settings.scene_time_s + answer_s,
+            ),
+            persona=base.stage(
+                "persona", persona_work, concurrency=settings.concurrency, timeout_s=answer_s
+            ),
             pace=scene_pace(settings),
             topics=base.topics,
             clock=base.clock,
@@ -181,6 +192,7 @@ def _agent(settings: Settings, chat: ChatModel | None, clock: Clock) -> SceneAge
         time=timedelta(seconds=settings.scene_time_s),
         tokens=settings.scene_tokens,
         answer_tokens=settings.llm_max_tokens,
+        at_once=settings.concurrency,
     )
     return SceneAgent(chat, load_prompt(f"scenes-{settings.extract_mode}"), clock, limits)
 

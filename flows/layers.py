@@ -113,15 +113,13 @@ def _scenes(
         progress.scenes += len(item[1].item.jobs)
         return layer_outputs.scenes_ended(item[1], topics)
 
-    def persona_job(
+    def persona_jobs(
         item: tuple[str, Done[JoinedJob, SceneResult] | Failed[JoinedJob]],
-    ) -> QueuedPersonaJob | None:
+    ) -> list[QueuedPersonaJob]:
         result = item[1]
-        if isinstance(result, Failed) or result.output.persona is None:
-            return None
-        job = result.output.persona
-        record = layer_outputs.persona_job_record(job, topics)
-        return QueuedPersonaJob(job, _as_read(record, job.job_id))
+        made = () if isinstance(result, Failed) else result.output.personas
+        records = [(job, layer_outputs.persona_job_record(job, topics)) for job in made]
+        return [QueuedPersonaJob(job, _as_read(record, job.job_id)) for job, record in records]
 
     def counted(job: QueuedJob) -> str:
         progress.jobs += 1
@@ -137,7 +135,7 @@ def _scenes(
         stopping=layers.stopping,
     )
     done = async_stage("scenes", joined, layers.scenes)
-    personas = op.filter_map("persona_jobs_made", done, persona_job)
+    personas = op.flat_map("persona_jobs_made", done, persona_jobs)
     made = op.map(
         "persona_jobs_written",
         personas,

@@ -42,6 +42,7 @@ __all__ = [
     "ProfileStore",
     "SearchArm",
     "Searcher",
+    "SeenProfile",
     "Span",
     "UnfinishedWrites",
     "Vectors",
@@ -289,6 +290,13 @@ class ProfileStore(Protocol):
     def get_profile(self, scope: str, kind: ProfileKind, path: str) -> Profile | None:
         """Read one profile, or ``None`` when there is none."""
         ...
+
+
+class SeenProfile(NamedTuple):
+    """A profile with its vector, shape (dimension,), of length 1."""
+
+    profile: Profile
+    vector: Vectors
 
 
 class KeptOut(Protocol):

@@ -2,9 +2,9 @@
 
 Read in this order: ``job`` and ``debounce`` (which jobs become one run, and when), ``operator``
 (how Bytewax sees it), ``work`` (a run, from lock to index), ``repair`` (what is forgotten goes
-first), ``question`` and ``agent`` (the model's loop), ``topics`` and ``writer`` (the rules),
-``checks`` (what no text may hold), ``profiles`` (topic and index), ``resting`` (what may not be
-told there).
+first), ``question`` and ``agent`` (the model's loop), ``attribution`` (what it forgot to list),
+``topics`` and ``writer`` (the rules), ``checks`` (what no text may hold), ``profiles`` (topic and
+index), ``resting`` (what may not be told there).
 """
 
 from flows.scenes.agent import AgentLimits, SceneAgent

@@ -35,12 +35,15 @@ class AgentLimits:
     :arg time: from the first request to the last answer.
     :arg tokens: of all requests and answers together; each request repeats the ones before.
     :arg answer_tokens: of one answer.
+    :arg at_once: answers asked for at once, over all runs of the process. More runs than that may
+        be under way: while some wait for the model, others read, check and write their files.
     """
 
     steps: int = 20
     time: timedelta = timedelta(seconds=300)
     tokens: int = 200_000
     answer_tokens: int = 4096
+    at_once: int = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class SceneAgent:
         self._prompt = prompt
         self._clock = clock
         self._limits = limits
+        self._slots = asyncio.Semaphore(limits.at_once)
         self.generator = f"{prompt.version} {chat.name}"
 
     async def run(
@@ -86,6 +90,8 @@ class SceneAgent:
         messages = opening.messages(self._prompt, complaint)
         version = f"{self._prompt.version} {redriven}".strip()
         about = opening.about()
+        # An empty folder with news that ends empty is no run: those atoms are not shown again.
+        must_write = not opening.files and any(one.status == "active" for one in opening.atoms)
         ends = self._clock.now() + self._limits.time
         prompt_tokens = completion_tokens = unreadable = 0
         for number in range(1, self._limits.steps + 1):
@@ -102,7 +108,8 @@ class SceneAgent:
             )
             text = ""
             try:
-                answer = await self._chat.complete(request)
+                async with self._slots:
+                    answer = await self._chat.complete(request)
                 text = answer.text
                 prompt_tokens += answer.prompt_tokens
                 completion_tokens += answer.completion_tokens
@@ -118,7 +125,7 @@ class SceneAgent:
                 messages = (*messages, ("assistant", text), ("user", told))
                 continue
             unreadable = 0
-            results, words = await asyncio.to_thread(_do, steps, sandbox)
+            results, words = await asyncio.to_thread(_do, steps, sandbox, must_write)
             if words is not None:
                 SCENE_STEPS.observe(number)
                 return AgentRun(request_in(words), number, prompt_tokens, completion_tokens)
@@ -131,25 +138,36 @@ class SceneAgent:
 
 
 def _do(
-    steps: Sequence[Step], sandbox: SceneSandbox
+    steps: Sequence[Step], sandbox: SceneSandbox, must_write: bool
 ) -> tuple[list[tuple[int, str, str]], str | None]:
     """Do the steps in order; give what came of each, and the last words when it is done.
 
-    An answer in which something was refused does not end the run, so that it can be put right.
+    An answer in which a change was refused does not end the run, so that it can be put right. A
+    read that found nothing changes nothing, and is no reason to go on.
+
+    :arg must_write: the run may not end before anything was written.
     """
     results: list[tuple[int, str, str]] = []
+    refused = False
     for number, step in enumerate(steps, start=1):
         if step.tool == "done":
-            refused = [one for one in results if one[1] == "error"]
-            if not refused:
+            if refused:
+                results.append((number, "error", "not done yet: a change before was refused"))
+            elif must_write and not _has_written(sandbox):
+                results.append((number, "error", "not done yet: there is no scene; write one"))
+            else:
                 return results, step.text
-            results.append((number, "error", "not done yet: a step before was refused"))
             break
         try:
             results.append((number, "ok", _call(step, sandbox)))
         except ToolError as error:
+            refused = refused or step.tool != "read"
             results.append((number, "error", error.message))
     return results, None
+
+
+def _has_written(sandbox: SceneSandbox) -> bool:
+    return any(call.tool != "read" and call.refused is None for call in sandbox.calls)
 
 
 def _call(step: Step, sandbox: SceneSandbox) -> str:

@@ -71,16 +71,20 @@ class ProfileSync:
         """
         self._take_out(scope, self._gone(scope))
 
+    def _hides(self, scope: str, gone: frozenset[str], file: ProfileFile) -> bool:
+        ids = (*file.atoms, *file.archived)
+        return self._resting is not None and self._resting.hides(scope, gone, ids, file.updated)
+
     def _gone(self, scope: str) -> frozenset[str]:
         return self._resting.gone(scope) if self._resting is not None else frozenset()
 
     def _take_out(self, scope: str, gone: frozenset[str]) -> None:
-        if not gone:
+        if self._resting is None or not self._resting.concerns(scope):
             return
         resting = [
             one
             for one in self._store.profiles_of(scope)
-            if one.scope == scope and not gone.isdisjoint(one.atom_ids)
+            if one.scope == scope and self._resting.hides(scope, gone, one.atom_ids, one.updated_at)
         ]
         if not resting:
             return
@@ -109,11 +113,7 @@ class ProfileSync:
             all, not followed by one that says it is deleted.
         """
         gone_before = await asyncio.to_thread(self._gone, scope)
-        hidden = {
-            path
-            for path, file in files.items()
-            if not gone_before.isdisjoint((*file.atoms, *file.archived))
-        }
+        hidden = {path for path, file in files.items() if self._hides(scope, gone_before, file)}
         files = {path: file for path, file in files.items() if path not in hidden}
         stored = {
             one.path: one for one in await asyncio.to_thread(self._store.profiles_of, scope, kind)
@@ -139,7 +139,8 @@ class ProfileSync:
         vectors = await self._vectors(written, len(gone))
         await asyncio.to_thread(self._store.upsert_profiles, [*written, *gone], vectors)
         gone_after = await asyncio.to_thread(self._gone, scope)
-        await asyncio.to_thread(self._take_out, scope, gone_after - gone_before)
+        if any(self._hides(scope, gone_after, file) for file in files.values()):
+            await asyncio.to_thread(self._take_out, scope, gone_after)
         return tuple(one.path for one in (*written, *gone))
 
     async def _vectors(self, written: Sequence[Profile], gone: int) -> Vectors:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import NamedTuple
 
 from flows.scenes.topics import OTHER, topics_of
@@ -35,21 +34,17 @@ class Repaired(NamedTuple):
 
 def repair(
     files: Mapping[str, ProfileFile],
+    resting: Collection[str],
     removed: Collection[str],
     atoms: Mapping[str, Atom],
-    at: datetime,
 ) -> Repaired:
     """Take out everything that rests on atoms which are gone.
 
+    :arg resting: names of the files that do.
     :arg removed: ids of atoms that were forgotten or rejected.
     :arg atoms: the atoms of the scope that are left, by id.
-    :arg at: event time of the job.
     """
-    hit = {
-        name: file
-        for name, file in files.items()
-        if not set(removed).isdisjoint((*file.atoms, *file.archived))
-    }
+    hit = {name: file for name, file in files.items() if name in resting}
     kept = {name: file for name, file in files.items() if name not in hit}
     rebuilt: dict[str, ProfileFile] = {}
     for _, file in sorted(hit.items()):
@@ -64,7 +59,7 @@ def repair(
         topic = min(Counter(topics.values()).items(), key=lambda item: (-item[1], item[0]))[0]
         language = language_of([*atoms.values()])
         title = topic_title(topic or OTHER.key, language)
-        new = compose(left, title, language, at, topic)
+        new = compose(left, title, language, topic)
         wanted = normal_name(title)
         taken = [*kept, *rebuilt]
         name = unique_names([f"{wanted} ", *taken], keep=taken)[f"{wanted} "]

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from connectors.metrics import SCENE_RUNS, SCENE_TOKENS
 from flows.scenes.agent import SceneAgent
 from flows.scenes.as_of import as_of
+from flows.scenes.attribution import attributed
 from flows.scenes.checks import refusals
 from flows.scenes.edits import edit_refused, edited
 from flows.scenes.errors import Complaint, RunRefused
@@ -27,12 +28,12 @@ from flows.scenes.locked import under_lock
 from flows.scenes.profiles import ProfileSync, file_of
 from flows.scenes.question import Opening
 from flows.scenes.repair import repair
-from flows.scenes.resting import gone_atoms
+from flows.scenes.resting import Buried, gone_in, rests_on
 from flows.scenes.writer import RULES, settled, write_by_rules
 from stores.coordination import ScopeLocks
 from stores.errors import MalformedAnswer, NoRecordedAnswer
 from stores.ids import content_id
-from stores.protocols import AtomReader, KeptOut, ProfileStore
+from stores.protocols import AtomReader, ProfileStore
 from stores.records import Atom, PersonaJob, ProfileEdit
 from stores.scenes import (
     CAPACITY,
@@ -83,7 +84,7 @@ class SceneParts:
     profiles: ProfileStore
     sync: ProfileSync
     agent: SceneAgent | None = None
-    kept_out: KeptOut | None = None
+    kept_out: Buried | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +92,12 @@ class SceneResult:
     """How a job ended.
 
     :arg result: ``skipped`` where a replay had no answer for it.
-    :arg persona: the job for the persona stage; ``None`` where there was no run.
+    :arg personas: the jobs for the persona stage, one for each run that applied some of it;
+        none where there was no run.
     """
 
     result: Literal["applied", "skipped"]
-    persona: PersonaJob | None = None
+    personas: tuple[PersonaJob, ...] = ()
     reason: str = ""
 
 
@@ -148,10 +150,9 @@ class SceneWork:
         if whole.edit is not None:
             return await self._edit(whole, whole.edit, token, done=bool(applied))
         erase = bool(whole.removed)
-        job = whole.without(applied)
-        if job is None:
-            asks = await asyncio.to_thread(self._asked, whole)
-        else:
+        job = whole.without(tuple(applied))
+        asks = ""
+        if job is not None:
             known = await asyncio.to_thread(self._known, job)
             if await asyncio.to_thread(self._take_out, job, token, known):
                 files, now = await asyncio.to_thread(self._current, scope)
@@ -160,7 +161,10 @@ class SceneWork:
         files, generation = await asyncio.to_thread(self._current, scope)
         changed = await parts.sync.bring(scope, "scene", files, generation, erase=erase)
         SCENE_RUNS.labels("applied" if job else "repeated").inc()
-        return SceneResult("applied", _persona_job(whole, asks, changed))
+        personas = await asyncio.to_thread(self._told_before, whole, applied, changed)
+        if job is not None:
+            personas.append(_persona_job(job, job.job_id, asks, changed))
+        return SceneResult("applied", tuple(personas))
 
     async def _edit(
         self, job: JoinedJob, edit: ProfileEdit, token: int, *, done: bool
@@ -172,18 +176,35 @@ class SceneWork:
         SCENE_RUNS.labels("edit_refused" if refused else "edited").inc()
         if refused:
             return SceneResult("skipped", reason=refused)
-        return SceneResult("applied", _persona_job(job, "", changed))
+        return SceneResult("applied", (_persona_job(job, job.job_id, "", changed),))
 
     # --- reading ----------------------------------------------------------------------------
 
-    def _applied(self, job: JoinedJob) -> tuple[str, ...]:
+    def _applied(self, job: JoinedJob) -> dict[str, int]:
+        """Give the jobs that are applied, and the generation each ended in."""
         folder = self._parts.folder
-        return tuple(one for one in job.job_ids if folder.applied(job.scope, one) is not None)
+        found = ((one, folder.applied(job.scope, one)) for one in job.job_ids)
+        return {one: number for one, number in found if number is not None}
 
-    def _asked(self, job: JoinedJob) -> str:
-        """Give the persona request that a run which is applied had ended with."""
-        number = self._parts.folder.applied(job.scope, job.job_ids[0])
-        made = (one for one in self._parts.folder.history(job.scope) if one.number == number)
+    def _told_before(
+        self, whole: JoinedJob, applied: Mapping[str, int], changed: Sequence[str]
+    ) -> list[PersonaJob]:
+        """Make the persona jobs of runs before this one again, each with the id that it had.
+
+        How jobs are joined follows the clock, so after a crash they may come in other company;
+        a persona job that is on its topic from before would else never be done.
+        """
+        folder, scope = self._parts.folder, whole.scope
+        personas = []
+        for number in sorted(set(applied.values())):
+            jobs = tuple(one for one in whole.jobs if applied.get(one.job.job_id) == number)
+            run, *_ = folder.jobs_of(scope, number)
+            personas.append(_persona_job(JoinedJob(jobs), run, self._asked(scope, number), changed))
+        return personas
+
+    def _asked(self, scope: str, number: int) -> str:
+        """Give the persona request that a generation's run had ended with."""
+        made = (one for one in self._parts.folder.history(scope) if one.number == number)
         change = next((one.change for one in made), None)
         return change.reason.partition(_ASKS)[2] if change else ""
 
@@ -194,7 +215,7 @@ class SceneWork:
     def _known(self, job: JoinedJob) -> _Known:
         folder = self._parts.folder
         atoms = [one for one in self._parts.atoms.atoms_of(job.scope) if one.scope == job.scope]
-        removed = gone_atoms(atoms, self._parts.kept_out) | job.removed
+        removed = gone_in(job.scope, atoms, self._parts.kept_out) | job.removed
         files = folder.files(job.scope).values()
         told = (one for file in files for one in (*file.atoms, *file.archived))
         # An old history that is imported late does not turn the scenes back to its date.
@@ -233,18 +254,29 @@ class SceneWork:
     def _take_out(self, job: JoinedJob, token: int, known: _Known) -> bool:
         """Take out what rests on removed atoms, in a generation of its own, and say if any did."""
         parts, changed = self._parts, False
-        told = parts.folder.files(job.scope).values()
-        if any(not known.removed.isdisjoint((*one.atoms, *one.archived)) for one in told):
+        told = parts.folder.files(job.scope)
+        if self._resting(job.scope, told, known):
             with self._checkout(job, token) as copy:
-                done = repair(copy.files, known.removed, known.living, job.at)
+                hit = self._resting(job.scope, copy.files, known)
+                done = repair(copy.files, hit, known.removed, known.living)
                 changed = done.files != dict(copy.files)
                 if changed:
                     why = Change(job.at, RULES, "took out what was removed")
                     parts.folder.commit(copy, done.files, why)
-        if job.removed:
+        # Also where the job that named the atoms was given up: a later one finds them gone.
+        if job.removed or changed:
             parts.heat.forget(job.scope)  # it holds names of files
             parts.folder.forget_history(job.scope)
         return changed
+
+    def _resting(self, scope: str, files: Mapping[str, ProfileFile], known: _Known) -> set[str]:
+        """Give the names of the files that rest on what is gone."""
+        return {
+            name
+            for name, one in files.items()
+            if rests_on(known.removed, scope, (*one.atoms, *one.archived), one.updated,
+                        self._parts.kept_out)
+        }  # fmt: skip
 
     async def _write(self, job: JoinedJob, token: int, known: _Known, complaint: Complaint) -> str:
         """Bring the files up to date and commit; give the reason of a persona request."""
@@ -291,7 +323,7 @@ class SceneWork:
     def _by_rules(self, job: JoinedJob, token: int, known: _Known) -> None:
         with self._checkout(job, token) as copy:
             files = write_by_rules(
-                [*known.living.values()], self._heated(job, copy), job.at, self._limits.capacity
+                [*known.living.values()], self._heated(job, copy), self._limits.capacity
             )
             reason = f"atoms: {len(job.atom_ids)}" if job.atom_ids else "looked through"
             change = Change(job.at, RULES, reason, jobs=(job.job_id, *job.job_ids))
@@ -323,13 +355,18 @@ class SceneWork:
                 run = Run(job.at, agent.generator, tuple(one.atom_id for one in atoms))
                 after = await asyncio.to_thread(copy.contents)
                 cleaned = clean_up(before, after, run)
+                told = dict.fromkeys(one for file in before.values() for one in file.atoms)
+                candidates = {one: known.living[one] for one in told if one in known.living}
+                candidates |= {one.atom_id: one for one in atoms}
+                listed = attributed(before, cleaned.files, [*candidates.values()])
+                cleaned = replace(cleaned, files=listed)
                 broken: list[tuple[str, str]] = []
                 broken += [(one.reason, str(one)) for one in
                           check_run(before, cleaned, run, limits.capacity)]  # fmt: skip
                 broken += self._content(job.scope, before, cleaned.files, atoms)
                 if broken:
-                    told = " ".join(detail for _, detail in broken[:_SHOWN])
-                    raise RunRefused(told, reason=broken[0][0])
+                    why = " ".join(detail for _, detail in broken[:_SHOWN])
+                    raise RunRefused(why, reason=broken[0][0])
                 files, moved = dict(cleaned.files), dict(cleaned.moved)
             everything = [*known.living.values()]
             files = {name: settled(file, everything) for name, file in files.items()}
@@ -367,13 +404,13 @@ def _says_same(one: ProfileFile, other: ProfileFile) -> bool:
     return (one.title, one.summary, one.body) == (other.title, other.summary, other.body)
 
 
-def _persona_job(job: JoinedJob, asks: str, changed: Sequence[str]) -> PersonaJob:
-    """Make the job for the persona stage; its id is the same each time the job is applied.
+def _persona_job(job: JoinedJob, run: str, asks: str, changed: Sequence[str]) -> PersonaJob:
+    """Make the job for the persona stage; its id is that of the run, whenever it is made.
 
     Also where nothing changed: a run that is repeated may not have told it the first time.
     """
     return PersonaJob(
-        job_id=content_id("l3", job.job_id),
+        job_id=content_id("l3", run),
         scope=job.scope,
         reason=asks or "scenes_changed",
         scene_paths=tuple(sorted(changed)),

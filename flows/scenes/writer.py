@@ -7,6 +7,7 @@ they are, and what they tell is not told again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -22,7 +23,16 @@ from flows.scenes.topics import (
 from stores.records import Atom
 from stores.scenes import ProfileFile, normal_name, unique_names
 
-__all__ = ["RULES", "compose", "language_of", "line_of", "settled", "topic_title", "write_by_rules"]
+__all__ = [
+    "RULES",
+    "compose",
+    "language_of",
+    "line_of",
+    "sentence_of",
+    "settled",
+    "topic_title",
+    "write_by_rules",
+]
 
 RULES = "rules/1"
 """Generator of what the rules wrote, in front matter: change it when they write otherwise."""
@@ -33,6 +43,12 @@ _MOST_LINES = 60
 _TITLES = {topic.key: topic for topic in (*TOPICS, OTHER)}
 _EARLIER = {"en": "## Earlier", "zh": "## 以前"}
 _UNTIL = {"en": "until {}", "zh": "到 {} 为止"}
+_RELATIVE = re.compile(
+    r"\b(?:yesterday|today|tonight|tomorrow|\w+ ago|(?:last|next|this|coming) (?:night|morning"
+    r"|evening|week|weekend|month|year|spring|summer|autumn|fall|winter|(?:mon|tues|wednes|thurs"
+    r"|fri|satur|sun)day))\b|昨天|今天|明天|后天|前天|今晚|昨晚|[上下这本]周|[上下这]个月|去年|明年|今年",
+    re.IGNORECASE,
+)
 _ORDER = {topic.key: at for at, topic in enumerate(TOPICS)}
 
 
@@ -42,7 +58,7 @@ def language_of(atoms: Sequence[Atom]) -> Language:
 
 
 def write_by_rules(
-    atoms: Sequence[Atom], before: Mapping[str, ProfileFile], at: datetime, capacity: int
+    atoms: Sequence[Atom], before: Mapping[str, ProfileFile], capacity: int
 ) -> dict[str, ProfileFile]:
     """Give the scope's files as they should be now.
 
@@ -51,7 +67,6 @@ def write_by_rules(
 
     :arg atoms: all of the scope, rejected and forgotten ones left out.
     :arg before: files as they are; those by another generator stay word for word.
-    :arg at: event time of the job, for what changes.
     """
     kept = {name: settled(file, atoms) for name, file in before.items() if not _by_rules(file)}
     told = {one for file in kept.values() for one in (*file.atoms, *file.archived)}
@@ -60,17 +75,16 @@ def write_by_rules(
     names = _names(groups, before, kept, language)
     files = dict(kept)
     for key, name in names.items():
-        file = compose(groups[key], topic_title(key, language), language, at, key)
+        file = compose(groups[key], topic_title(key, language), language, key)
         files[name] = _as_before(file, before.get(name))
     return dict(sorted(files.items()))
 
 
-def compose(
-    atoms: Sequence[Atom], title: str, language: Language, at: datetime, topic: str
-) -> ProfileFile:
+def compose(atoms: Sequence[Atom], title: str, language: Language, topic: str) -> ProfileFile:
     """Write one file from its atoms: what holds, then what held earlier.
 
-    The newest lines stand when there are too many; atoms without a line are archived.
+    The newest lines stand when there are too many; atoms without a line are archived. It is dated
+    by the newest of them, so it does not matter in which runs they came.
     """
     ordered = sorted(atoms, key=lambda atom: (atom.occurred_at, atom.atom_id))
     now = [atom for atom in ordered if atom.status == "active"]
@@ -81,7 +95,7 @@ def compose(
         body += ["", _EARLIER[language], "", *(line_of(atom, language) for atom in earlier)]
     by_weight = sorted(shown or earlier, key=lambda atom: (-abs(atom.priority), atom.occurred_at))
     told = {atom.atom_id for atom in shown}
-    summary = " ".join(_one_line(atom.text) for atom in by_weight[:3])
+    summary = " ".join(sentence_of(atom) for atom in by_weight[:3])
     if not shown:  # a summary stands in the prompt, so it must not tell the past as what holds
         summary = f"{_EARLIER[language].removeprefix('## ')}: {summary}"
     return ProfileFile(
@@ -89,13 +103,24 @@ def compose(
         title=title,
         body="\n".join(body),
         created=ordered[0].occurred_at,
-        updated=max(at, ordered[-1].occurred_at),
+        updated=max(_changed_at(atom) for atom in ordered),
         summary=_cut(summary),
         atoms=tuple(atom.atom_id for atom in shown),
         archived=tuple(atom.atom_id for atom in ordered if atom.atom_id not in told),
         generator=RULES,
         extra=((_TOPIC, topic),),
     )
+
+
+def _changed_at(atom: Atom) -> datetime:
+    ended = atom.valid_until if atom.status != "active" else None
+    return max(atom.occurred_at, ended or atom.occurred_at)
+
+
+def sentence_of(atom: Atom) -> str:
+    """Write an atom where no date stands: with one if its text counts from the day it was said."""
+    text = _one_line(atom.text)
+    return f"{text} ({atom.occurred_at:%Y-%m-%d})" if _RELATIVE.search(text) else text
 
 
 def line_of(atom: Atom, language: Language) -> str:

@@ -59,7 +59,13 @@ class UnknownScene(UserError):
 
 
 ToolReason = Literal[
-    "bad_path", "bad_text", "unknown_file", "text_not_found", "too_large", "too_many_files"
+    "bad_path",
+    "bad_text",
+    "no_text",
+    "unknown_file",
+    "text_not_found",
+    "too_large",
+    "too_many_files",
 ]
 
 

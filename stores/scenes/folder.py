@@ -24,7 +24,8 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timezone
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -58,6 +59,8 @@ Files = Mapping[str, ProfileFile]
 
 _DISK = "scene folder"
 _READ_ATTEMPTS = 5
+_FILES_KNOWN = 2048  # of a few kB each
+_UNDATED = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 _T = TypeVar("_T")
 
@@ -113,6 +116,8 @@ class SceneFolder:
         self._kind: ProfileKind = kind
         self._disk = Durable()
         self._publisher = Publisher(self._disk, keep, remembered_jobs)
+        # A run reads every file of its scope some five times, and changes one or two.
+        self._read_file = lru_cache(_FILES_KNOWN)(self._read_file_once)
 
     def close(self) -> None:
         """End the threads that write; nothing can be changed after it."""
@@ -159,6 +164,15 @@ class SceneFolder:
         current ones (all current ones when the base is no longer kept).
         """
         return self._read(scope, lambda home, pointer: pointer.jobs.get(job))
+
+    def jobs_of(self, scope: str, generation: int) -> tuple[str, ...]:
+        """Give the remembered jobs that ended in a generation, in the order of its change."""
+        return self._read(
+            scope,
+            lambda home, pointer: tuple(
+                job for job, number in pointer.jobs.items() if number == generation
+            ),
+        )
 
     def newest_token(self, scope: str) -> int:
         """Give the newest fencing token seen: ask a lock for one above it."""
@@ -272,6 +286,7 @@ class SceneFolder:
         if self._home(scope).exists():
             with self._changing(scope) as home:
                 self._publisher.sweep(home, pointer_of(home), keep=1)
+        self._read_file.cache_clear()
 
     def erase(self, scope: str, at: datetime) -> None:
         """Remove all files of a scope with their history, and its name. Idempotent.
@@ -287,6 +302,7 @@ class SceneFolder:
             self._publisher.publish(home, pointer, {}, change, always=edited)
             self._publisher.sweep(home, pointer_of(home), keep=1)
             (home / SCOPE).unlink(missing_ok=True)
+        self._read_file.cache_clear()
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -324,10 +340,15 @@ class SceneFolder:
         at = generation.change.at
         found = md_files(home / folder_name(generation.number))
         return {
-            name: parse(decode(data), self._kind, name, at).file
+            name: self._read_file(name, data) or parse(decode(data), self._kind, name, at).file
             for name, data in found.items()
             if name in generation.digests  # one that a person put there is not adopted yet
         }
+
+    def _read_file_once(self, name: str, data: bytes) -> ProfileFile | None:
+        """Read a file that is whole, whatever the time; ``None`` where something is missing."""
+        parsed = parse(decode(data), self._kind, name, _UNDATED)
+        return None if parsed.repairs else parsed.file
 
     def _by_person(self, home: Path, pointer: Pointer, files: Files, change: Change) -> Generation:
         generation = self._publisher.publish(home, pointer, files, change)

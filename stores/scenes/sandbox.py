@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Literal
 
 from stores.errors import ServiceUnavailable
-from stores.scenes.document import is_text
+from stores.scenes.document import DELETED_MARK, is_text
 from stores.scenes.errors import ToolError
 from stores.scenes.names import SUFFIX
+from stores.scenes.tidy import is_unfinished
 
 __all__ = ["SandboxLimits", "SceneSandbox", "ToolCall"]
 
@@ -172,6 +173,12 @@ class SceneSandbox:
         if not is_text(data):
             message = "The text holds control characters or half characters. Send plain text."
             raise ToolError(message, reason="bad_text")
+        if is_unfinished(text):
+            message = (
+                f"{name} would have no text below its front matter and headings. Write what the "
+                f"scene says below the second ---, or {DELETED_MARK} alone to take the file away."
+            )
+            raise ToolError(message, reason="no_text")
         most = self._limits.max_file_bytes
         if len(data) > most:
             message = f"The file would have {len(data)} bytes; at most {most} are allowed. Shorten."

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from stores.scenes.document import DELETED_MARK, ProfileFile, decode, is_text, parse
+from stores.scenes.front_matter import split
 from stores.scenes.names import unique_names
 
-__all__ = ["Cleaned", "Run", "clean_up"]
+__all__ = ["Cleaned", "Run", "clean_up", "is_unfinished"]
 
 _MIN_PREFIX = 8
 _HEADING = re.compile(r"#{1,6}(?:[ \t].*)?")
@@ -109,6 +110,21 @@ def clean_up(before: Mapping[str, ProfileFile], after: Mapping[str, bytes], run:
         name for name, file in gone.items() if _ids_of(file) and _ids_of(file) <= run.removed
     )
     return Cleaned(dict(sorted(files.items())), heirs, forgotten, unreadable, tuple(repairs))
+
+
+def is_unfinished(text: str) -> bool:
+    r"""Say whether a file tells nothing and does not say why: it would go, and nobody meant it to.
+
+    >>> [is_unfinished(f"---\ntitle: Porto\n---\n{body}") for body in ("", "# Porto", "Hi.")]
+    [True, True, False]
+    >>> is_unfinished("[DELETED]"), is_unfinished(""), is_unfinished("# Merged into porto.md")
+    (False, False, False)
+    """
+    body = split(text).body
+    if _is_marked(text) or body.strip().upper().startswith(DELETED_MARK):
+        return False
+    notes = (_HOUSEKEEPING.fullmatch(line.strip()) for line in body.splitlines())
+    return not _says_something(body) and not any(notes)
 
 
 def _is_marked(text: str) -> bool:

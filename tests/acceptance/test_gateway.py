@@ -182,7 +182,7 @@ def test_gateway_no_bypass_by_the_scene_and_persona_writers(tmp_path: Path) -> N
             try:
                 if kept:
                     done = world.run_with(fact(1, good))
-                    world.write_persona(done.persona)
+                    world.write_persona(done.personas[0])
                 elif layer == "scene":
                     with pytest.raises(RunRefused) as refused:
                         world.run_with(fact(1, good))
@@ -190,7 +190,7 @@ def test_gateway_no_bypass_by_the_scene_and_persona_writers(tmp_path: Path) -> N
                 else:
                     done = world.run_with(fact(1, good))
                     with pytest.raises(RunRefused) as refused:
-                        world.write_persona(done.persona)
+                        world.write_persona(done.personas[0])
                     assert refused.value.reason == "secret"
                 disk = world.everything_on_disk(tmp_path / f"{name}-{layer}")
                 assert KEY not in disk + str(world.topic) + str(world.profiles.rows)

@@ -18,8 +18,8 @@ from flows.scenes.writer import RULES
 from stores.errors import MalformedAnswer, ServiceUnavailable
 from stores.records import Atom, PersonaJob, Profile, Tombstone
 from stores.scenes import ProfileFile
+from stores.tombstones import Tombstones
 from stores.value_keys import value_keys
-from tests.flows.reconcile_rig import KeptOutOf
 from tests.rig.events import at
 from tests.rig.layers import SCOPE, LayerWorld, fact, joined, shown, superseded
 
@@ -163,7 +163,7 @@ def test_the_first_one_is_written_from_all_scenes_and_navigation_comes_from_the_
 ) -> None:
     layers = world(persona_script=lambda number, request: GOOD)
     result = layers.run_with(A, B, C)
-    ended = layers.write_persona(result.persona)
+    ended = layers.write_persona(result.personas[0])
     assert (ended.result, ended.reason) == ("applied", "cold_start")
     file = layers.persona()
     assert file.generator == "persona-chat/1 scripted"
@@ -179,9 +179,9 @@ def test_the_first_one_is_written_from_all_scenes_and_navigation_comes_from_the_
 
 def test_the_next_one_is_shown_the_old_one_and_only_changed_scenes(world: World) -> None:
     layers = world(persona_script=lambda number, request: GOOD, every=1)
-    layers.write_persona(layers.run_with(A, B, C).persona)
+    layers.write_persona(layers.run_with(A, B, C).personas[0])
     new = fact(4, "User's sister Rita is a nurse.")
-    layers.write_persona(layers.run_with(new).persona)
+    layers.write_persona(layers.run_with(new).personas[0])
     assert layers.persona_chat is not None
     request = layers.persona_chat.requests[1]
     assert [line[0] for line in shown(request, "scenes")] == ["Family-and-pets.md"]
@@ -228,7 +228,7 @@ def test_a_rejected_value_in_it_is_refused(world: World) -> None:
         text_keys=value_keys(SCOPE, "Lives in Porto."), requested_at=at(0), topic="t",
         partition=0, offset=0,
     )  # fmt: skip
-    layers = world(persona_script=lambda number, request: GOOD, kept_out=KeptOutOf(tombstone))
+    layers = world(persona_script=lambda number, request: GOOD, kept_out=Tombstones([tombstone]))
     layers.run_with(A, C)
     with pytest.raises(RunRefused) as caught:
         layers.write_persona(asked("please"))
@@ -249,7 +249,7 @@ def test_dying_behind_the_commit_is_made_good(world: World) -> None:
 
 def test_a_person_edits_it_and_it_is_kept_until_one_is_due(world: World) -> None:
     layers = world(persona_script=lambda number, request: GOOD)
-    layers.write_persona(layers.run_with(A, B).persona)
+    layers.write_persona(layers.run_with(A, B).personas[0])
     layers.personas.edit(SCOPE, "persona.md", "My own words.", at(5000))
     ended = layers.write_persona(asked("scenes_changed", "later"))
     assert ended.reason == "not_due"
@@ -263,13 +263,13 @@ def test_what_is_forgotten_goes_by_code_and_no_model_sees_it_again(
     secret = fact(9, "User hid the ring in the piano.")
     answers = [{**GOOD, "basics": ["The ring is in the piano."]}]
     layers = world(persona_script=lambda number, request: answers[0])
-    layers.write_persona(layers.run_with(A, B, secret).persona)
+    layers.write_persona(layers.run_with(A, B, secret).personas[0])
     assert "piano" in layers.persona().body
     answers[0] = GOOD
     del layers.atoms.by_id[secret.atom_id]
     result = layers.run(joined(job="forget", removed=[secret.atom_id], seconds=9000))
-    assert result.persona and result.persona.removed_atom_ids == (secret.atom_id,)
-    layers.write_persona(result.persona)
+    assert [one.removed_atom_ids for one in result.personas] == [(secret.atom_id,)]
+    layers.write_persona(result.personas[0])
     assert "piano" not in layers.everything_on_disk(tmp_path).lower()
     (row,) = layers.profiles.profiles_of(SCOPE, "persona")
     assert (row.generator, "piano" in row.text.lower()) == (RULES, False)
@@ -280,10 +280,10 @@ def test_what_is_forgotten_goes_by_code_and_no_model_sees_it_again(
 
 def test_when_all_is_forgotten_there_is_no_persona(world: World, tmp_path: Path) -> None:
     layers = world()
-    layers.write_persona(layers.run_with(A).persona)
+    layers.write_persona(layers.run_with(A).personas[0])
     layers.atoms.by_id.clear()
     result = layers.run(joined(job="forget", removed=[A.atom_id], seconds=9000))
-    layers.write_persona(result.persona)
+    layers.write_persona(result.personas[0])
     assert layers.personas.files(SCOPE) == {}
     assert layers.profiles.rows == {}
     assert "Ana" not in layers.everything_on_disk(tmp_path)
@@ -294,8 +294,8 @@ def test_when_all_is_forgotten_there_is_no_persona(world: World, tmp_path: Path)
 
 def test_rules_write_one_each_time_something_is_new(world: World) -> None:
     layers = world()
-    layers.write_persona(layers.run_with(A, C).persona)
-    layers.write_persona(layers.run_with(B).persona)
+    layers.write_persona(layers.run_with(A, C).personas[0])
+    layers.write_persona(layers.run_with(B).personas[0])
     body = layers.persona().body
     assert body.startswith("# Ana\n\n> User works as a baker. User lives in Porto.")
     assert layers.persona().generator == RULES
@@ -309,3 +309,18 @@ def test_rules_never_write_too_much(count: int, mode: Any) -> None:
     kind = "work_fact" if mode == "work" else "persona"
     atoms = [fact(n, f"User has said a thing of number {n}.", type=kind) for n in range(count)]
     assert len(persona_by_rules(atoms, mode, at(0))) <= LIMITS[mode]
+
+
+def test_rules_tell_a_plan_that_is_neither_over_nor_tomorrow() -> None:
+    def plan(number: int, days: int) -> Atom:
+        when = at(days * 86_400)
+        return fact(number, f"User has plan {number}.", type="episodic", activity_start=when)
+
+    body = persona_by_rules([plan(1, -3), plan(2, 1), plan(3, 20), plan(4, 300)], "chat", at(0))
+    assert "- User has plan 3. (2026-03-01)" in body
+    assert body.count("User has plan") == 1
+
+
+def test_rules_tell_a_request_as_a_sentence() -> None:
+    asked = fact(1, 'User\'s standing request: "never suggest seafood."', type="instruction")
+    assert "\n- Never suggest seafood. (" in persona_by_rules([asked], "chat", at(0))

@@ -30,7 +30,7 @@ MINE = "# Ana\n\nShe lives in **Porto**, near the river."
 def world(tmp_path: Path) -> Iterator[LayerWorld]:
     made = LayerWorld(tmp_path)
     result = made.run_with(*ANA)
-    made.write_persona(result.persona)
+    made.write_persona(result.personas[0])
     yield made
     made.close()
 
@@ -73,7 +73,8 @@ def test_a_persons_text_takes_the_place_of_a_scene(world: LayerWorld) -> None:
     assert told(world, WHO) == MINE
     assert world.topic[-1].value is not None and b"near the river" in world.topic[-1].value
     assert result.result == "applied"
-    assert result.persona is not None and result.persona.scene_paths == (WHO,)
+    (asked,) = result.personas
+    assert asked.scene_paths == (WHO,)
     # Again, as after a crash; and the same text once more, as a person who is not sure sends it.
     number, records = world.folder.current(SCOPE).number, len(world.topic)
     world.run(job)
@@ -99,7 +100,7 @@ def test_an_edit_makes_no_file(world: LayerWorld) -> None:
     for path in ("Boats.md", "../../etc/passwd", "persona.md"):
         result = world.run(scene_edit(path, MINE))
         assert (result.result, result.reason) == ("skipped", "nothing_to_edit")
-        assert result.persona is None
+        assert result.personas == ()
     assert world.folder.current(SCOPE).number == number
 
 

@@ -47,7 +47,7 @@ def world(tmp_path: Path) -> Iterator[LayerWorld]:
     """Two scenes and a persona, in the index and in the topic."""
     made = LayerWorld(tmp_path, kept_out=Tombstones())
     made.run_with(SECRET)
-    made.write_persona(made.run_with(TEA, seconds=2000).persona)
+    made.write_persona(made.run_with(TEA, seconds=2000).personas[0])
     assert len(told(made)) == 3, "the world has two scenes and a persona"
     yield made
     made.close()
@@ -89,7 +89,7 @@ def test_what_was_rewritten_is_told_again(world: LayerWorld) -> None:
     del world.atoms.by_id[SECRET.atom_id]
     world.sync.hide(SCOPE)
     job = joined(job="forget", removed=[SECRET.atom_id], seconds=9000)
-    world.write_persona(world.run(job).persona)
+    world.write_persona(world.run(job).personas[0])
     kinds = {one.kind for one in world.profiles.profiles_of(SCOPE)}
     assert kinds == {"scene", "persona"}
     assert "Brixham" not in str(told(world)) + in_topic(world)
@@ -149,7 +149,7 @@ def test_a_persona_rests_on_what_the_one_before_it_told(tmp_path: Path) -> None:
     world = LayerWorld(
         tmp_path, persona_script=lambda number, request: answers, kept_out=Tombstones(), every=1
     )
-    world.write_persona(world.run_with(SECRET).persona)
+    world.write_persona(world.run_with(SECRET).personas[0])
     assert SECRET.atom_id in world.persona().atoms
     world.atoms.put(TEA)
     (row,) = world.profiles.profiles_of(SCOPE, "scene")  # as if a person had taken it out there
@@ -195,3 +195,48 @@ def test_events_of_forgotten_atoms_are_named_by_key() -> None:
     assert known.forgotten_atoms(SCOPE) == {"a1"}
     assert known.forgotten_atoms("acme/helper/bob") == frozenset()
     assert event_key(SCOPE, "a1") not in known.forgotten_atoms(SCOPE)
+
+
+# --- what rests on no atom, and jobs that were lost ----------------------------------------------
+
+
+def forget_user(seconds: float) -> Tombstone:
+    return forget_of(request="u").model_copy(
+        update={"target": "user", "user_id": "ana", "requested_at": at(seconds)}
+    )
+
+
+def test_a_text_without_atoms_goes_with_its_user_and_one_written_later_stays(
+    tmp_path: Path,
+) -> None:
+    world = LayerWorld(tmp_path, kept_out=Tombstones())
+    world.folder.edit(SCOPE, "mine.md", "The key is under the stone.", at(50))
+    files, now = world.folder.files(SCOPE), world.folder.current(SCOPE)
+    asyncio.run(world.sync.bring(SCOPE, "scene", files, now))
+    assert "stone" in str(told(world))
+    buried(world).add(forget_user(100))
+    world.sync.hide(SCOPE)
+    assert told(world) == []
+    world.run(joined(job="forget", removed=["some-atom"], seconds=100))
+    assert world.files() == {}
+    assert "stone" not in world.everything_on_disk(tmp_path) + in_topic(world)
+    world.folder.edit(SCOPE, "mine.md", "I like tea.", at(200))
+    world.run(joined(job="later", seconds=300))
+    assert [one.body for one in world.files().values()] == ["I like tea."]
+    assert "tea" in str(told(world))
+    world.close()
+
+
+def test_what_a_lost_job_should_have_taken_out_the_next_one_does_with_its_history(
+    world: LayerWorld, tmp_path: Path
+) -> None:
+    """The job that named the atom ended as a dead letter."""
+    world.run_with(fact(3, "User swims every day."), seconds=2500)
+    assert len(world.folder.history(SCOPE)) > 2
+    buried(world).add(forget_of(SECRET.atom_id))
+    del world.atoms.by_id[SECRET.atom_id]
+    later = world.run_with(fact(4, "User reads every day."), seconds=9000)
+    assert "Brixham" not in world.everything_on_disk(tmp_path / "scenes")
+    world.write_persona(later.personas[0])
+    assert "Brixham" not in world.everything_on_disk(tmp_path)
+    assert "baker" in str(told(world))

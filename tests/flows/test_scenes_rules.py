@@ -15,7 +15,7 @@ from flows.scenes.repair import repair
 from flows.scenes.topics import topics_of
 from flows.scenes.writer import RULES, language_of, write_by_rules
 from stores.records import Atom
-from stores.scenes import PERSON, ProfileFile
+from stores.scenes import PERSON, ProfileFile, render
 from tests.rig.events import at
 from tests.rig.layers import SCOPE, LayerWorld, fact, joined, superseded
 
@@ -39,7 +39,7 @@ def world(tmp_path: Path) -> Iterator[LayerWorld]:
 
 
 def test_atoms_are_sorted_into_what_a_person_would_call_them() -> None:
-    files = write_by_rules(ANA, {}, at(900), 15)
+    files = write_by_rules(ANA, {}, 15)
     assert {name: len(file.atoms) for name, file in files.items()} == {
         "Family-and-pets.md": 1,
         "Food-drink-and-health.md": 1,
@@ -58,12 +58,12 @@ def test_chinese_atoms_have_chinese_files() -> None:
         fact(2, "用户养了一只猫。", slot="pet.cat"),
     ]
     assert language_of(atoms) == "zh"
-    assert list(write_by_rules(atoms, {}, at(900), 15)) == ["基本情况.md", "家人与宠物.md"]
+    assert list(write_by_rules(atoms, {}, 15)) == ["基本情况.md", "家人与宠物.md"]
 
 
 def test_what_ended_is_told_as_past_and_archived() -> None:
     old, new = superseded(ANA[1], fact(9, "User moved to Braga.", slot="home.city"))
-    (file,) = write_by_rules([old, new], {}, at(900), 15).values()
+    (file,) = write_by_rules([old, new], {}, 15).values()
     assert file.body == (
         "- User moved to Braga. (2026-03-01)\n\n## Earlier\n\n"
         "- User lives in Porto. (2026-03-01, until 2026-03-01)"
@@ -73,7 +73,7 @@ def test_what_ended_is_told_as_past_and_archived() -> None:
 
 def test_names_of_scenes_count_and_beyond_the_capacity_they_are_one() -> None:
     atoms = [fact(n, f"Thing {n} happened.", scene=f"Project {n}") for n in range(1, 31)]
-    files = write_by_rules(atoms, {}, at(9000), 15)
+    files = write_by_rules(atoms, {}, 15)
     assert len(files) == 15
     assert sum(len(file.atoms) for file in files.values()) == 30
     assert "Project-30.md" in files
@@ -81,26 +81,40 @@ def test_names_of_scenes_count_and_beyond_the_capacity_they_are_one() -> None:
 
 
 def test_a_persons_text_is_left_alone_and_not_told_again() -> None:
-    before = write_by_rules(ANA, {}, at(900), 15)
+    before = write_by_rules(ANA, {}, 15)
     mine = ProfileFile(
         "scene", "Work", "Bakes.", at(0), at(0), "", 2, (ANA[2].atom_id,), (), PERSON
     )
     files = {**before, "Work-and-study.md": mine}
     another = fact(9, "User works at Estrela.", slot="job.employer")
-    after = write_by_rules([*ANA, another], files, at(1000), 15)
+    after = write_by_rules([*ANA, another], files, 15)
     assert after["Work-and-study.md"] == mine
     assert after["Work-and-study-2.md"].atoms == (another.atom_id,)
 
 
 @given(st.permutations(ANA), st.integers(1, 8))
-def test_it_is_the_same_for_any_order_and_again(atoms: list[Atom], split: int) -> None:
-    early = [atom for atom in atoms if atom in ANA[:split]]
-    first = write_by_rules(early, {}, at(500), 15)
-    files = write_by_rules(atoms, first, at(900), 15)
-    assert write_by_rules(ANA, files, at(5000), 15) == files
-    assert {name: file.body for name, file in files.items()} == {
-        name: file.body for name, file in write_by_rules(ANA, {}, at(900), 15).items()
+def test_it_is_the_same_in_any_order_in_any_runs_and_again(atoms: list[Atom], split: int) -> None:
+    """To the byte, dates included: sessions that run at the same time arrive in any order."""
+    old, new = superseded(ANA[1], fact(9, "User moved to Braga.", slot="home.city"))
+    then = [new, *(old if atom == ANA[1] else atom for atom in atoms)]
+    files = write_by_rules(then, write_by_rules(atoms[:split], {}, 15), 15)
+    assert write_by_rules(then, files, 15) == files
+    assert {name: render(file) for name, file in files.items()} == {
+        name: render(file) for name, file in write_by_rules(then, {}, 15).items()
     }
+
+
+def test_a_summary_dates_what_counts_from_the_day_it_was_said() -> None:
+    atoms = [
+        fact(1, "User moved to Lisbon last week.", slot="home.city"),
+        fact(2, "用户上周搬到了苏州。", slot="home.city"),
+        fact(3, "User's name is Ana.", slot="name"),
+    ]
+    (file,) = write_by_rules(atoms, {}, 15).values()
+    assert file.summary == (
+        "User moved to Lisbon last week. (2026-03-01) 用户上周搬到了苏州。 (2026-03-01) "
+        "User's name is Ana."
+    )
 
 
 def test_every_atom_has_a_topic_whatever_it_says() -> None:
@@ -132,7 +146,7 @@ def test_files_that_rest_on_removed_atoms_alone_go_and_others_are_written_anew()
         "work.md": _by_model("Bakes.", ANA[2]),
     }
     atoms = {atom.atom_id: atom for atom in ANA}
-    done = repair(files, {secret.atom_id}, atoms, at(900))
+    done = repair(files, {"the-ring.md", "piano-and-porto.md"}, {secret.atom_id}, atoms)
     assert done.gone == ("piano-and-porto.md", "the-ring.md")
     assert set(done.files) == {"Who-they-are.md", "work.md"}
     assert done.files["work.md"] == files["work.md"]
@@ -143,7 +157,7 @@ def test_files_that_rest_on_removed_atoms_alone_go_and_others_are_written_anew()
 
 def test_without_removed_atoms_nothing_is_touched() -> None:
     files = {"work.md": _by_model("Bakes.", ANA[2])}
-    assert repair(files, set(), {}, at(0)).files == files
+    assert repair(files, set(), set(), {}).files == files
 
 
 def _by_model(body: str, *atoms: Atom) -> ProfileFile:

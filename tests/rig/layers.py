@@ -27,7 +27,7 @@ from flows.scenes import (
     SceneWork,
 )
 from stores.coordination import LocalLocks, ScopeLocks
-from stores.protocols import ChatAnswer, ChatRequest, KeptOut, Vectors
+from stores.protocols import ChatAnswer, ChatRequest, Vectors
 from stores.records import (
     Atom,
     LogRecord,
@@ -234,7 +234,7 @@ class LayerWorld:
         root: Path,
         script: Told | None = None,
         *,
-        kept_out: KeptOut | None = None,
+        kept_out: Tombstones | None = None,
         limits: SceneLimits | None = None,
         agent_limits: AgentLimits | None = None,
         locks: ScopeLocks | None = None,
@@ -252,7 +252,7 @@ class LayerWorld:
         self.chat = Agent(script) if script else None
         self.persona_chat = Agent(persona_script) if persona_script else None
         self.locks = locks or LocalLocks()
-        resting = Resting(self.atoms, kept_out) if isinstance(kept_out, Tombstones) else None
+        resting = Resting(self.atoms, kept_out) if kept_out is not None else None
         self.sync = sync = ProfileSync(
             self.profiles, OnesEmbedder(), self.topic.extend, "sediment.profiles", resting
         )

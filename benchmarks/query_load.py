@@ -34,6 +34,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ from connectors.query.recall import Recall
 from flows.runner import SystemClock
 from stores.embedded import open_embedded
 from stores.milvus import MilvusStore
+from stores.milvus_base import Reads
 from stores.protocols import Filter, Hit, Vectors
 from stores.records import Atom, IndexedEvent, Position
 from tests.rig.milvus_server import milvus_server
@@ -58,6 +60,7 @@ CLIENTS = 16
 SERVER_TARGET_MS, LITE_TARGET_MS = 10.0, 80.0
 THROUGHPUT_TARGET, GROWTH_TARGET = 0.7, 1.5
 BATCH = 1000
+SESSION = 20  # messages
 WARM_UP = 10
 PARTS = ("latency", "throughput", "growth")
 
@@ -92,22 +95,29 @@ def scope_name(number: int) -> str:
 def fill(
     store: MilvusStore, draw: Draw, atoms: int, events: int, scopes: int, first: int = 0
 ) -> None:
-    """Write memories, spread evenly over the scopes ``first`` and following."""
+    """Write memories, spread evenly over the scopes ``first`` and following.
+
+    A scope talks once a day: a session of twenty messages, one every half minute.
+    """
+
+    def said(i: int) -> tuple[str, datetime]:
+        day, message = divmod(i // scopes, SESSION)
+        return f"s{day}", START + timedelta(days=day, seconds=30 * message)
 
     def atom(i: int) -> Atom:
-        when = START.replace(microsecond=i % 1_000_000)
+        session_id, when = said(i)
         return Atom(
             atom_id=f"{first:08x}{i:024x}", scope=scope_name(first + i % scopes),
-            session_id=f"s{i % 50}", type="episodic", text=draw.texts[i % len(draw.texts)],
+            session_id=session_id, type="episodic", text=draw.texts[i % len(draw.texts)],
             priority=50, source_event_ids=(f"e{i}",), window_id="w", extractor="bench/1",
             occurred_at=when, valid_from=when,
         )  # fmt: skip
 
     def event(i: int) -> IndexedEvent:
+        session_id, when = said(i)
         return IndexedEvent(
-            scope_name(first + i % scopes), f"e{i}", f"s{i % 50}", "user",
-            draw.texts[i % len(draw.texts)], START.replace(microsecond=i % 1_000_000),
-            Position("l0", 0, i),
+            scope_name(first + i % scopes), f"e{i}", session_id, "user",
+            draw.texts[i % len(draw.texts)], when, Position("l0", 0, i),
         )  # fmt: skip
 
     for at in range(0, atoms, BATCH):
@@ -300,11 +310,13 @@ def serve(uri: str) -> None:
 # --- stores ----------------------------------------------------------------------------------
 
 
-def opened(uri: str, token: str = "", prefix: str = "bench") -> MilvusStore:
+def opened(
+    uri: str, token: str = "", prefix: str = "bench", reads: Reads | None = None
+) -> MilvusStore:
     """Open a store and make its collections."""
     store = MilvusStore(
         uri, token=token, prefix=prefix, dimension=DIMENSION, embedding_name="instant",
-        timeout_s=60.0,
+        timeout_s=60.0, reads=reads,
     )  # fmt: skip
     store.ensure_collections()
     return store
@@ -355,7 +367,7 @@ def on_lite(given: argparse.Namespace) -> dict[str, Any]:
     """Measure latency on milvus-lite."""
     draw = Draw(1)
     with tempfile.TemporaryDirectory() as folder, open_embedded(Path(folder)) as embedded:
-        store = opened(embedded.uri, embedded.token)
+        store = opened(embedded.uri, embedded.token, reads=embedded.reads)
         fill(store, draw, given.memories // 2, given.memories // 2, 10)
         time.sleep(3)  # the last flush and compaction
         names = [scope_name(number) for number in range(10)]

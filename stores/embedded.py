@@ -6,18 +6,9 @@ by a lock that dies with its process, never by what a file says: ``owner.json`` 
 guests where the owner listens, and the token in it is accepted by that owner alone. So a file
 left behind by a killed process leads nobody astray.
 
-Three things milvus-lite leaves to its caller are done here, for the owner and all guests:
-
-- **Writers are serialised** per collection; milvus-lite is not safe with two.
-- **Reads and writes wait for a flush** of their collection. There is a moment in which
-  milvus-lite has the rows in neither of the places a read looks at, and a row written in it
-  may go to a log that is about to be deleted.
-- **Flushing** (:class:`FlushPolicy`).
-- **A full disk.** A write that was cut leaves a torn row in the write-ahead log, and the next
-  start reads no further: rows that were written behind it would be gone. A flush that was cut
-  takes its rows out of memory, and the next one deletes their log. So nothing is written where
-  less than :data:`RESERVE_BYTES` are free; and should a write be cut all the same, nothing is
-  read, written or flushed any more: the next start finds everything that had been written.
+What milvus-lite leaves to its caller is done for the owner and all guests by
+:mod:`stores.embedded_guard`. The owner itself reads without the server between
+(:mod:`stores.embedded_reads`).
 
 What a killed process leaves: every upsert that returned is in the write-ahead log and is there
 again after the next :func:`open_embedded`. A power cut may lose what the operating system had
@@ -31,52 +22,31 @@ import fcntl
 import json
 import logging
 import os
-import re
 import secrets
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from stores.embedded_guard import Flusher, FlushPolicy, Gate, Guarded, Space
 from stores.errors import ServiceUnavailable, UserError
-from stores.milvus_errors import DISK_FULL
 
-__all__ = ["RESERVE_BYTES", "EmbeddedStore", "FlushPolicy", "open_embedded"]
+if TYPE_CHECKING:
+    from stores.embedded_reads import OwnReads
+
+__all__ = ["EmbeddedStore", "FlushPolicy", "open_embedded"]
 
 logger = logging.getLogger(__name__)
 
-_READS = frozenset({"Query", "Search", "HybridSearch", "DescribeCollection", "DescribeIndex"})
-_ROW_WRITES = frozenset({"Insert", "Upsert", "Delete"})
-_OPEN = frozenset({"Connect", "GetVersion", "CheckHealth", "HasCollection", "ShowCollections"})
 _MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 _POLL_S = 0.05
-_ERRNO = re.compile(r"\[errno \d+\]", re.IGNORECASE)  # what the system says, in an answer
 _left_open: list[Any] = []
 """Databases that must not be closed; their files stay open until the process ends."""
-RESERVE_BYTES = 32 * 1024 * 1024
-"""Free space that is left alone: room for a request's rows in the log, and for their flush."""
-
-
-@dataclass(frozen=True, slots=True)
-class FlushPolicy:
-    """When rows go from memory to a file.
-
-    Each search turns every row still in memory into Python objects, about 0.1 ms a row for the
-    two arms; rows in files are searched as arrays. So few may wait in memory. A flush costs
-    about 0.1 ms a row and some 10 ms whatever it writes, so flushing by time keeps its share
-    of a bulk load small, where flushing by count would not.
-
-    :arg seconds: flush a collection this long after its first waiting row was written.
-    """
-
-    seconds: float = 1.0
 
 
 class EmbeddedStore:
@@ -87,16 +57,24 @@ class EmbeddedStore:
     :ivar owner: True when this process owns the folder.
     :ivar owner_pid: the process that owns it.
     :ivar refuse_writes: why a guest may not write; empty for the owner.
+    :ivar reads: how the owner reads without its own server between; ``None`` for a guest.
     """
 
     def __init__(
-        self, uri: str, token: str, owner_pid: int, *, owner: bool, release: Callable[[], None]
+        self,
+        uri: str,
+        token: str,
+        owner_pid: int,
+        *,
+        release: Callable[[], None],
+        reads: OwnReads | None = None,
     ) -> None:
         self.uri = uri
         self.token = token
-        self.owner = owner
+        self.reads = reads
+        self.owner = reads is not None
         self.owner_pid = owner_pid
-        self.refuse_writes = "" if owner else _in_use(owner_pid)
+        self.refuse_writes = "" if self.owner else _in_use(owner_pid)
         self._release = release
         self._closing = threading.Lock()
         self._closed = False
@@ -142,9 +120,7 @@ def open_embedded(
             return _become_owner(folder, address, lock, policy or FlushPolicy())
         owner = _read_address(address)
         if not write and owner is not None and _answers(owner):
-            return EmbeddedStore(
-                owner["uri"], owner["token"], owner["pid"], owner=False, release=lambda: None
-            )
+            return EmbeddedStore(owner["uri"], owner["token"], owner["pid"], release=lambda: None)
         if time.monotonic() >= deadline:
             break
         time.sleep(_POLL_S)
@@ -195,7 +171,7 @@ def _become_owner(folder: Path, address: Path, lock: int, policy: FlushPolicy) -
     except BaseException:
         release()
         raise
-    return EmbeddedStore(server.uri, token, os.getpid(), owner=True, release=release)
+    return EmbeddedStore(server.uri, token, os.getpid(), release=release, reads=server.reads)
 
 
 class _Server:
@@ -207,6 +183,8 @@ class _Server:
         from milvus_lite.db import MilvusLite
         from milvus_lite.exceptions import DataDirLockedError
         from pymilvus.grpc_gen import milvus_pb2_grpc
+
+        from stores.embedded_reads import OwnReads
 
         jieba.setLogLevel(logging.WARNING)
         try:
@@ -222,9 +200,10 @@ class _Server:
         # The dictionary takes more than a second to load; nobody's first call shall wait for it.
         self._warming = threading.Thread(target=jieba.initialize, name="jieba-dictionary")
         self._warming.start()
-        self._gates: defaultdict[str, _Gate] = defaultdict(_Gate)
-        self._space = _Space(folder)
-        self._flusher = _Flusher(self._flush, policy)
+        self._gates: defaultdict[str, Gate] = defaultdict(Gate)
+        self._space = Space(folder)
+        self.reads = OwnReads(self._db, self._gates, self._space)
+        self._flusher = Flusher(self._flush, policy)
         for name in names:
             self._flusher.wrote(name)  # there may be rows in the write-ahead log
         self._pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="milvus-lite")
@@ -234,10 +213,14 @@ class _Server:
                 ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
                 ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
                 ("grpc.so_reuseport", 0),
+                # pymilvus asks for a sign of life every 10 s, in use or not. A server takes that
+                # for an attack unless told: it hangs up, and says too_many_pings.
+                ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
             ],
         )
         service = MilvusServicer(self._db)
-        guarded = _Guarded(service, token, self._gates, self._flusher, self._space)
+        guarded = Guarded(service, token, self._gates, self._flusher, self._space)
         milvus_pb2_grpc.add_MilvusServiceServicer_to_server(guarded, self._grpc)
         port = self._grpc.add_insecure_port("127.0.0.1:0")
         self._grpc.start()
@@ -256,162 +239,12 @@ class _Server:
         self._flusher.close()
         self._grpc.stop(grace=2).wait()
         self._pool.shutdown(wait=True)
+        self.reads.close()
         self._warming.join()
         if self._space.broken:  # closing would flush
             _left_open.append(self._db)
         else:
             self._db.close()
-
-
-class _Space:
-    """Whether milvus-lite may be used at all. See the module, on a full disk."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.broken = ""
-
-    def refusal(self, *, write: bool) -> str:
-        """Say why a call must not be made now; empty when it may be."""
-        if not self.broken and write:
-            disk = os.statvfs(self._folder)
-            if disk.f_bavail * disk.f_frsize < RESERVE_BYTES:
-                return f"{DISK_FULL}: {self._folder} has less than {RESERVE_BYTES >> 20} MiB left"
-        return self.broken
-
-    def failed(self, why: object) -> None:
-        """Note that a write was cut: what is in memory is not what the next start will find."""
-        self.broken = f"{DISK_FULL}, or cannot be written: {self._folder}: {why}"
-        logger.error("milvus-lite is used no more by this process: %s", self.broken)
-
-
-class _Guarded:
-    """milvus-lite's service, each call checked for the token and let through its gate."""
-
-    def __init__(
-        self,
-        service: Any,
-        token: str,
-        gates: defaultdict[str, _Gate],
-        flusher: _Flusher,
-        space: _Space,
-    ) -> None:
-        self._service = service
-        self._authorization = base64.b64encode(token.encode()).decode()
-        self._gates = gates
-        self._flusher = flusher
-        self._space = space
-
-    def __getattr__(self, method: str) -> Callable[[Any, Any], Any]:
-        call = getattr(self._service, method)
-
-        def guarded(request: Any, context: Any) -> Any:
-            given = dict(context.invocation_metadata()).get("authorization", "")
-            if not secrets.compare_digest(str(given), self._authorization):
-                context.abort(grpc.StatusCode.UNAUTHENTICATED, "not the token of this folder")
-            name = getattr(request, "collection_name", "")
-            if method in _OPEN or not name:
-                return call(request, context)
-            if refusal := self._space.refusal(write=method in _ROW_WRITES):
-                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refusal)
-            if method in _READS:
-                with self._gates[name].shared():
-                    return call(request, context)
-            if method in _ROW_WRITES:
-                with self._gates[name].writing():
-                    answer = call(request, context)
-                    if _ERRNO.search(answer.status.reason):
-                        self._space.failed(answer.status.reason)
-                self._flusher.wrote(name)
-                return answer
-            with self._gates[name].exclusive():
-                return call(request, context)
-
-        return guarded
-
-
-class _Gate:
-    """Who may work on a collection together: many readers and one writer, or one flush."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._inside = 0
-        self._closed = False
-        self._writer = threading.Lock()
-
-    @contextmanager
-    def shared(self) -> Iterator[None]:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._closed)
-            self._inside += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._inside -= 1
-                self._changed.notify_all()
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        with self._writer, self.shared():
-            yield
-
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        with self._writer:
-            with self._changed:
-                self._closed = True  # nobody new comes in, so a flush is not starved by reads
-                self._changed.wait_for(lambda: self._inside == 0)
-            try:
-                yield
-            finally:
-                with self._changed:
-                    self._closed = False
-                    self._changed.notify_all()
-
-
-class _Flusher:
-    """One thread that flushes collections by the policy."""
-
-    def __init__(self, flush: Callable[[str], None], policy: FlushPolicy) -> None:
-        self._flush = flush
-        self._policy = policy
-        self._changed = threading.Condition()
-        self._due_at: dict[str, float] = {}
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, name="milvus-lite-flush", daemon=True)
-        self._thread.start()
-
-    def wrote(self, name: str) -> None:
-        with self._changed:
-            if name not in self._due_at:
-                self._due_at[name] = time.monotonic() + self._policy.seconds
-                self._changed.notify()
-
-    def close(self) -> None:
-        """Stop; what still waits is flushed when the database closes."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (name := self._next()) is not None:
-            try:
-                self._flush(name)
-            except Exception:  # the store refuses everything from now on
-                logger.exception("milvus-lite could not flush %s", name)
-
-    def _next(self) -> str | None:
-        """Wait for the next collection that is due; ``None`` at the end."""
-        with self._changed:
-            while not self._closing:
-                name = min(self._due_at, key=self._due_at.__getitem__, default=None)
-                wait = self._due_at[name] - time.monotonic() if name is not None else None
-                if name is not None and wait is not None and wait <= 0:
-                    del self._due_at[name]
-                    return name
-                self._changed.wait(wait)
-            return None
 
 
 # --- guest -----------------------------------------------------------------------------------

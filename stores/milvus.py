@@ -57,5 +57,7 @@ class MilvusStore(MilvusCollections, MilvusWriting, MilvusReading):
     :arg analyzer: ``jieba`` (Chinese and English) or ``standard`` (languages with spaces).
     :arg timeout_s: seconds after which a call is given up.
     :arg refuse_writes: why this store may not write, shown to the user; empty when it may.
+    :arg reads: what searches go through instead of the connection;
+        :attr:`stores.embedded.EmbeddedStore.reads` in the process that owns the embedded store.
     :arg observe: told the operation and its seconds after every call that succeeded.
     """

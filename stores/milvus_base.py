@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from pymilvus import MilvusClient
@@ -18,7 +18,7 @@ from stores.milvus_meta import ServerKind
 from stores.milvus_schema import Layer, collection_name
 from stores.protocols import Vectors
 
-__all__ = ["MilvusBase"]
+__all__ = ["MilvusBase", "Reads"]
 
 # pymilvus logs each failed call with a traceback; every failure reaches our caller as an error.
 logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
@@ -26,6 +26,31 @@ logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
 _PAGE_ROWS = 2000  # rows read at once: some MB of ordinary atoms
 _KEYS = 1000  # keys asked for at once: an expression of 35 kB
 _SHORTEST = 1e-12  # a shorter vector has no direction
+
+
+class Reads(Protocol):
+    """Reads that need not be strong; what pymilvus' client has of it."""
+
+    def search(
+        self,
+        name: str,
+        /,
+        *,
+        data: Sequence[Any],
+        anns_field: str,
+        filter: str,
+        limit: int,
+        output_fields: list[str],
+        **options: Any,
+    ) -> list[list[dict[str, Any]]]:
+        """Give the nearest rows, best first, for each of ``data``."""
+        ...
+
+    def query(
+        self, name: str, /, *, filter: str, limit: int, output_fields: list[str], **options: Any
+    ) -> list[dict[str, Any]]:
+        """Give rows that pass the filter."""
+        ...
 
 
 class MilvusBase:
@@ -45,6 +70,7 @@ class MilvusBase:
         token: str = "",
         timeout_s: float = 10.0,
         refuse_writes: str = "",
+        reads: Reads | None = None,
         observe: Callable[[str, float], None] | None = None,
     ) -> None:
         self._uri = uri
@@ -55,6 +81,7 @@ class MilvusBase:
         self._analyzer = analyzer
         self._timeout_s = timeout_s
         self._refuse_writes = refuse_writes
+        self._reads = reads
         self._observe = observe
         self._connecting = threading.Lock()
         self._connected: tuple[Any, ServerKind] | None = None
@@ -76,6 +103,10 @@ class MilvusBase:
 
     def _client(self) -> Any:
         return self._connect()[0]
+
+    def _seen(self) -> Reads:
+        """Give what reads that need not be strong go through."""
+        return self._reads or cast(Reads, self._client())
 
     def _server(self) -> ServerKind:
         return self._connect()[1]
@@ -134,7 +165,7 @@ class MilvusBase:
         expression: str,
         *,
         limit: int,
-        field: str = "record",
+        fields: Sequence[str] = ("record",),
         consistency: str = "Strong",
         paged: bool = False,
     ) -> list[dict[str, Any]]:
@@ -144,11 +175,12 @@ class MilvusBase:
         # The flags of pymilvus' own iterator. That one is of no use here: on old servers it
         # reads at a time of the client's clock and misses rows just written.
         flags = {"iterator": "True", "reduce_stop_for_best": "True"} if paged else {}
-        rows = self._client().query(
+        reads = self._client() if consistency == "Strong" else self._seen()
+        rows = reads.query(
             self._name(layer),
             filter=expression,
             limit=limit,
-            output_fields=[field],
+            output_fields=list(fields),
             consistency_level=consistency,
             timeout=self._timeout_s,
             **flags,
@@ -175,7 +207,11 @@ class MilvusBase:
         self._wait_for_writes(layer, within)
         last = ""
         while found := self._query(
-            layer, f'{within} and id > "{last}"', limit=rows or _PAGE_ROWS, field=field, paged=True
+            layer,
+            f'{within} and id > "{last}"',
+            limit=rows or _PAGE_ROWS,
+            fields=[field],
+            paged=True,
         ):
             yield found
             last = max(row["id"] for row in found)
@@ -192,6 +228,6 @@ class MilvusBase:
             # milvus-lite looks keys up only when nothing else is asked for.
             paged = not self._server().lite
             # Twice the keys: while a row is being written, its old version counts as well.
-            rows = self._query(layer, expression, limit=2 * _KEYS, field=field, paged=paged)
+            rows = self._query(layer, expression, limit=2 * _KEYS, fields=[field], paged=paged)
             found.update((row["id"], row[field]) for row in rows)
         return found

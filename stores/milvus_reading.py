@@ -23,7 +23,7 @@ from stores.milvus_schema import (
     spans_expression,
 )
 from stores.paging import Page, PageRequest, Place, cut_page
-from stores.protocols import Filter, Hit, Span, Vectors
+from stores.protocols import Filter, Hit, SeenProfile, Span, Vectors
 from stores.records import Atom, IndexedEvent, Profile, ProfileKind
 from stores.terms import query_terms
 
@@ -138,16 +138,28 @@ class MilvusReading(MilvusBase):
         profiles = [cast(Profile, read_record("profiles", row["record"])) for row in rows]
         return sorted(profiles, key=lambda profile: (profile.kind, profile.path))
 
-    def profiles_seen(self, scope: str) -> list[Profile]:
+    def profiles_seen(self, scope: str) -> list[SeenProfile]:
         """Read the profiles of a scope in one query, by kind and path; as fresh as a search.
 
         A strong read waits for all writes (200 ms on a server), and asks three times.
         """
         within = filter_expression("profiles", scope, Filter())
         with self._calling("profiles_seen"):
-            rows = self._query("profiles", within, limit=_MOST_SEEN, consistency="Bounded")
-        profiles = [cast(Profile, read_record("profiles", row["record"])) for row in rows]
-        return sorted(profiles, key=lambda profile: (profile.kind, profile.path))
+            rows = self._query(
+                "profiles",
+                within,
+                limit=_MOST_SEEN,
+                fields=("record", "dense"),
+                consistency="Bounded",
+            )
+        seen = [
+            SeenProfile(
+                cast(Profile, read_record("profiles", row["record"])),
+                np.asarray(row["dense"], dtype=np.float32),
+            )
+            for row in rows
+        ]
+        return sorted(seen, key=lambda one: (one.profile.kind, one.profile.path))
 
     def get_profile(self, scope: str, kind: ProfileKind, path: str) -> Profile | None:
         """Read one profile (strong read), or ``None`` when there is none."""
@@ -177,7 +189,7 @@ class MilvusReading(MilvusBase):
         self, layer: str, scope: str, vector: Vectors, limit: int, where: Filter
     ) -> list[Hit]:
         """Nearest by cosine, best first; ``score`` is the cosine."""
-        query = self._unit_vectors(["query"], vector.reshape(1, -1))[0]
+        (query,) = self._unit_vectors(["query"], vector.reshape(1, -1))
         return self._search(
             "search_dense", _layer(layer), scope, query, limit, where, field="dense"
         )
@@ -228,7 +240,7 @@ class MilvusReading(MilvusBase):
         if limit <= 0 or layer in self._absent:
             return []
         with self._calling(operation):
-            found = self._client().search(
+            found = self._seen().search(
                 self._name(layer),
                 data=[query],
                 anns_field=field,

@@ -14,6 +14,7 @@ write lasts, and until the next start after a crash.
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import cast
 
@@ -55,12 +56,16 @@ class UnfinishedInFiles:
 
     def put(self, scope: str, note: bytes) -> None:
         """Keep a note: the old one or the new one is there, never a part."""
+        # By the shortest way, for every window of two memories passes here.
         path = self._path(scope)
-        draft = path.with_suffix(".tmp")
+        draft = f"{path}.tmp"
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            draft.write_bytes(note)
-            draft.replace(path)
+            try:
+                _write(draft, note)
+            except FileNotFoundError:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                _write(draft, note)
+            os.replace(draft, path)
         except OSError as error:
             raise _unavailable(path, error) from error
 
@@ -68,7 +73,8 @@ class UnfinishedInFiles:
         """Give the note of a scope, or ``None``."""
         path = self._path(scope)
         try:
-            return path.read_bytes()
+            with open(path, "rb") as file:
+                return file.read()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -78,12 +84,24 @@ class UnfinishedInFiles:
         """Throw the note away."""
         path = self._path(scope)
         try:
-            path.unlink(missing_ok=True)
+            os.unlink(path)
+        except FileNotFoundError:
+            return
         except OSError as error:
             raise _unavailable(path, error) from error
 
-    def _path(self, scope: str) -> Path:
-        return self._folder / f"{hashlib.sha256(scope.encode()).hexdigest()[:32]}.json"
+    def _path(self, scope: str) -> str:
+        return f"{self._folder}/{hashlib.sha256(scope.encode()).hexdigest()[:32]}.json"
+
+
+def _write(path: str, note: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    try:
+        left = memoryview(note)
+        while left:
+            left = left[os.write(file, left) :]
+    finally:
+        os.close(file)
 
 
 class UnfinishedInRedis:
@@ -123,6 +141,6 @@ class UnfinishedInRedis:
         return f"{self._prefix}:{scope}"
 
 
-def _unavailable(path: Path, error: OSError) -> ServiceUnavailable:
+def _unavailable(path: str, error: OSError) -> ServiceUnavailable:
     service = "data folder"
     return ServiceUnavailable(service, f"{path}: {error.strerror}; free some space or repair it")

@@ -32,7 +32,8 @@ from starlette.types import ASGIApp
 
 from connectors.query.audit_log import Audited
 from connectors.query.failures import add_error_answers
-from connectors.query.limits import RequestLimits
+from connectors.query.header_limits import HeadersInTime
+from connectors.query.limits import MAX_HEADER_BYTES, RequestLimits
 from connectors.query.peer_limit import PeerLimited
 from connectors.query.rate_limit import open_rate_limit
 from connectors.query.routes import router
@@ -44,8 +45,6 @@ from connectors.query.v3 import add_v3
 from connectors.settings import Settings
 
 __all__ = ["create_app", "server_config"]
-
-_HEADER_BYTES = 16 * 1024
 
 
 def create_app(
@@ -88,12 +87,13 @@ def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     """
     return uvicorn.Config(
         app,
+        http=HeadersInTime,
         host=settings.host,
         port=settings.port,
         access_log=False,  # ours names the route and not the ids in its query
         server_header=False,
         proxy_headers=False,  # who calls is decided by the connection, not by a header
         ws="none",
-        h11_max_incomplete_event_size=_HEADER_BYTES,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         log_level="warning",
     )

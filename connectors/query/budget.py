@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from connectors.query.fence import render, render_system
+from connectors.query.fence import Renderer, render_system
 from connectors.query.models import Cut, CutReason, RecallItem
 
 __all__ = [
@@ -202,7 +202,7 @@ def fit_answer(
     told = frozenset(tuple(navigation)[: about.scenes])
     left = [item for item in items if item.id not in told]
     room = replace(budget, tokens=budget.tokens - about.tokens)
-    fitted = fit(left[: budget.limit], room, render, count_tokens)
+    fitted = fit(left[: budget.limit], room, Renderer(), count_tokens)
     if late := [*(item.id for item in left[budget.limit :]), *beyond]:
         fitted = replace(fitted, cut=(*fitted.cut, report_cut("limit", late)))
     return FittedAnswer(about, fitted, tuple(item.id for item in items if item.id in told))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 
@@ -17,7 +18,10 @@ from stores.errors import SedimentError, Transient, UserError
 
 __all__ = ["ApiError", "add_error_answers", "as_api_error", "error_response"]
 
+_UNAVAILABLE = 503
 _RETRY_AFTER_S = 5.0
+
+_log = logging.getLogger(__name__)
 
 
 class ApiError(Exception):
@@ -70,7 +74,7 @@ def as_api_error(error: SedimentError) -> ApiError | None:
     if isinstance(error, Transient):
         wait = math.ceil(error.retry_after or _RETRY_AFTER_S)
         message = "a dependency does not answer; nothing was lost, try again"
-        return ApiError(503, error.reason, message, {"retry-after": str(wait)})
+        return ApiError(_UNAVAILABLE, error.reason, message, {"retry-after": str(wait)})
     return None
 
 
@@ -85,6 +89,8 @@ async def _on_sediment_error(request: Request, error: Exception) -> JSONResponse
     known = as_api_error(error)
     if known is None:
         raise error
+    if known.status == _UNAVAILABLE:  # the caller is not told which dependency it is
+        _log.warning("%s: %s", error.reason, error.message)
     return await _on_api_error(request, known)
 
 

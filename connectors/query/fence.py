@@ -17,6 +17,7 @@ __all__ = [
     "ABOUT_OPEN",
     "FENCE_CLOSE",
     "FENCE_OPEN",
+    "Renderer",
     "clean_text",
     "render",
     "render_system",
@@ -53,6 +54,8 @@ def clean_text(text: str) -> str:
     >>> clean_text("a\x1b[2Jb\u202e c")
     'a [2Jb c'
     """
+    if text.isascii() and text.isprintable():
+        return text  # most are: a recall cleans hundreds
     return _INVISIBLE.sub("", _CONTROLS.sub(" ", _LINE_BREAKS.sub("\n", text)))
 
 
@@ -77,9 +80,29 @@ def _block(markdown: str) -> str:
 
 def render(items: Sequence[RecallItem]) -> str:
     """Render items for a prompt, one line each with its date; ``""`` for no items."""
-    if not items:
-        return ""
-    return "\n".join([FENCE_OPEN, _PREAMBLE, *(_line(item) for item in items), FENCE_CLOSE])
+    return Renderer()(items)
+
+
+class Renderer:
+    """Renders as :func:`render` does, an item's line once however often the item comes.
+
+    For one answer, of which several lengths are tried.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[int, tuple[RecallItem, str]] = {}  # the item stays, and so does its id
+
+    def __call__(self, items: Sequence[RecallItem]) -> str:
+        """Render items; ``""`` for no items."""
+        if not items:
+            return ""
+        lines = (self._line(item) for item in items)
+        return "\n".join([FENCE_OPEN, _PREAMBLE, *lines, FENCE_CLOSE])
+
+    def _line(self, item: RecallItem) -> str:
+        if id(item) not in self._lines:
+            self._lines[id(item)] = (item, _line(item))
+        return self._lines[id(item)][1]
 
 
 def _line(item: RecallItem) -> str:
@@ -89,4 +112,4 @@ def _line(item: RecallItem) -> str:
 
 
 def _inside(text: str) -> str:
-    return _SPACE.sub(" ", clean_text(text)).strip().translate(_BRACKETS)
+    return " ".join(clean_text(text).split()).translate(_BRACKETS)

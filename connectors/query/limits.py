@@ -18,9 +18,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from connectors.query.failures import error_response
 from connectors.query.traced import PROBES
 
-__all__ = ["MAX_BODY_BYTES", "RequestLimits"]
+__all__ = ["MAX_BODY_BYTES", "MAX_HEADER_BYTES", "RequestLimits"]
 
 MAX_BODY_BYTES = 2 * 1024 * 1024
+MAX_HEADER_BYTES = 16 * 1024
 _HEAR_OUT = 4  # times the limit
 _PAGES, _FORM = "/ui/", b"application/x-www-form-urlencoded"
 
@@ -32,8 +33,12 @@ class _TooLargeError(Exception):
     """The body passes the limit."""
 
 
+class _HeaderTooLargeError(Exception):
+    """The header passes the limit. The server stops at it only where the header comes in parts."""
+
+
 class RequestLimits:
-    """Limits the size of a body and the time of a request; turns what escapes into an error.
+    """Limits the size of header and body, and the time of a request; turns what escapes into errors.
 
     The body is read whole before the route runs, so a route never waits for a slow sender.
 
@@ -64,6 +69,8 @@ class RequestLimits:
 
         async def handle() -> None:
             nonlocal body_read
+            if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
+                raise _HeaderTooLargeError
             body = await self._read(receive)
             body_read = True
             if body and not _is_taken(scope):
@@ -81,6 +88,11 @@ class RequestLimits:
             message = f"a body has at most {self._max_body_bytes} bytes; send fewer events at once"
             # There may be more of the body, so the connection cannot be used again.
             refusal = error_response(413, "too_large", message, headers={"connection": "close"})
+        except _HeaderTooLargeError:
+            message = f"a header has at most {MAX_HEADER_BYTES} bytes"
+            refusal = error_response(
+                431, "headers_too_large", message, headers={"connection": "close"}
+            )
         except asyncio.TimeoutError:
             refusal = (
                 error_response(504, "timeout", "no answer in time; try again")

@@ -20,10 +20,10 @@ from connectors.query.question import RecallQuery
 from connectors.query.ranking import Ranked, Record, rank_layer
 from connectors.query.relevance import Relevance
 from stores.errors import RequestTimedOut, SedimentError
-from stores.protocols import Hit, SearchArm
+from stores.protocols import Hit, SearchArm, SeenProfile, Vectors
 from stores.records import Atom, IndexedEvent, Profile
 
-__all__ = ["ARMS", "Parts", "item_of"]
+__all__ = ["ARMS", "Parts", "item_of", "nearest_scenes"]
 
 ARMS: tuple[SearchArm, ...] = ("dense", "keyword")
 
@@ -77,14 +77,17 @@ class Parts:
         if len(own) < len(hits):
             _log.error("recall: %s.%s gave records of another scope; they are dropped", layer, arm)
             self._lost(f"{layer}.{arm}", "foreign_scope")
-        self.answered = True
         self.hits[layer, arm] = [
             hit for hit in own if _says_something(hit.record.text) and self._holds(hit.record)
         ]
 
-    def take_profiles(self, profiles: Sequence[Profile]) -> None:
-        """Take the persona's text and a line for each scene, the most recalled first."""
-        self.answered |= not self._query.searched()
+    def take_profiles(self, seen: Sequence[SeenProfile]) -> None:
+        """Take the persona's text and a line for each scene, the most recalled first.
+
+        That is an answer by itself where nothing else was asked for.
+        """
+        self.answered |= set(self._query.searched()) <= {"scenes"}
+        profiles = [one.profile for one in seen if one.profile.scope == self._query.scope]
         self.persona = "".join(one.text for one in profiles if one.kind == "persona")
         scenes = [one for one in profiles if one.kind == "scene"]
         scenes.sort(key=lambda one: (-one.heat, one.path))
@@ -106,14 +109,11 @@ class Parts:
         scope = self._query.scope
         return [one for one in events if one.scope == scope and _says_something(one.text)]
 
-    def rank(self, relevant: Relevance) -> None:
-        """Fuse what the arms gave, layer by layer."""
-        self.ranked = {
-            layer: rank_layer(
-                layer, {arm: self.hits.get((layer, arm), []) for arm in ARMS}, relevant
-            )
-            for layer in self._query.searched()
-        }
+    def rank(self, layer: SearchLayer, relevant: Relevance) -> list[Ranked]:
+        """Fuse what the arms of a layer gave."""
+        arms = {arm: self.hits.get((layer, arm), []) for arm in ARMS}
+        self.ranked[layer] = rank_layer(layer, arms, relevant)
+        return self.ranked[layer]
 
     def timed(self, step: str, started: float) -> None:
         """Note that ``step`` took from ``started`` until now."""
@@ -145,6 +145,16 @@ def _says_something(text: str) -> bool:
 def _seconds_of(step: str) -> Histogram:
     """Give the metric of a step: looking it up by its name costs more than to count."""
     return RECALL_SECONDS.labels(step)
+
+
+def nearest_scenes(seen: Sequence[SeenProfile], vector: Vectors, limit: int) -> list[Hit]:
+    """Do what a dense search for scenes does, over all profiles of a scope; no index to miss one.
+
+    :arg vector: of the question, shape (dimension,).
+    """
+    scenes = [one for one in seen if one.profile.kind == "scene"]
+    hits = [Hit(one.profile.profile_id, float(one.vector @ vector), one.profile) for one in scenes]
+    return sorted(hits, key=lambda hit: (-hit.score, hit.id))[:limit]
 
 
 def item_of(ranked: Ranked, explain: bool) -> RecallItem:

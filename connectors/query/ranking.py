@@ -78,6 +78,7 @@ _STRICT_PRIORITY = 110  # a strict instruction counts as more than the most impo
 _HEAT_STEP, _HEAT_STEPS = 0.02, 10
 
 _DAY = timedelta(days=1)
+_DAY_S = _DAY.total_seconds()
 
 _NOT_WORD = re.compile(r"[\W_]+")
 _DIGITS = re.compile(r"\d+")
@@ -89,6 +90,8 @@ class Ranked:
     """A record with its score and its place, from 1, in each arm that found it.
 
     :arg factors: what the score is made of, for who asks to have it explained.
+    :arg id: the atom id, the event id, or the profile id; read from the record when left out.
+    :arg at_s: event time, of a profile when it was last written, in seconds; likewise.
     """
 
     layer: SearchLayer
@@ -96,14 +99,21 @@ class Ranked:
     score: float
     ranks: Mapping[SearchArm, int] = field(hash=False)
     factors: Mapping[str, float] = field(default_factory=dict, hash=False)
+    id: str = ""
+    at_s: float = 0.0
 
-    @property
-    def id(self) -> str:
-        """The atom id, the event id, or the profile id."""
-        record = self.record
-        if isinstance(record, Atom):
-            return record.atom_id
-        return record.event_id if isinstance(record, IndexedEvent) else record.profile_id
+    def __post_init__(self) -> None:
+        if not self.id:
+            object.__setattr__(self, "id", _id_of(self.record))
+            object.__setattr__(self, "at_s", _time_of(self.record).timestamp())
+
+    def scored(self, score: float, factors: Mapping[str, float]) -> Ranked:
+        """Give it with another score, and with more of what that is made of.
+
+        Not by `replace`, which takes five times as long; a recall comes here hundreds of times.
+        """
+        told = {**self.factors, **factors}
+        return Ranked(self.layer, self.record, score, self.ranks, told, self.id, self.at_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,18 +183,19 @@ def spread(events: Sequence[Ranked], around: Iterable[IndexedEvent]) -> list[Ran
                         shares[inside[near].event_id] += share * score
                         records[inside[near].event_id] = inside[near]
     items = {item.id: item for item in events}
-    for key, share in shares.items():
-        item = items.get(key) or Ranked("events", records[key], 0.0, {}, {"fused": 0.0})
-        items[key] = replace(
-            item, score=item.score + share, factors={**item.factors, "near": share}
-        )
+    for key, record in records.items():
+        if key not in items:
+            items[key] = Ranked("events", record, 0.0, {}, {"fused": 0.0})
     before = max(scores.values(), default=0.0)
-    after = max((item.score for item in items.values()), default=0.0)
+    after = max((item.score + shares.get(key, 0.0) for key, item in items.items()), default=0.0)
     scale = before / after if after else 1.0
-    return _sorted(
-        replace(item, score=item.score * scale, factors={**item.factors, "scale": scale})
-        for item in items.values()
-    )
+    return _sorted(_with_share(item, shares.get(item.id), scale) for item in items.values())
+
+
+def _with_share(item: Ranked, share: float | None, scale: float) -> Ranked:
+    if share is None:
+        return item.scored(item.score * scale, {"scale": scale})
+    return item.scored((item.score + share) * scale, {"near": share, "scale": scale})
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,29 +214,36 @@ class Weights:
     def weigh(self, items: Iterable[Ranked]) -> list[Ranked]:
         """Multiply scores; order anew."""
         named = cache(partial(_names, self.question.casefold()))
-        return _sorted(self._one(item, named) for item in items)
+        now_s = self.now.timestamp()
+        recency = cache(self._recency)
+        return _sorted(
+            # By whole days, so that a question asked again gives the same answer to the last digit.
+            self._one(item, named, recency(int(max(now_s - item.at_s, 0.0) // _DAY_S)))
+            for item in items
+        )
 
-    def _one(self, item: Ranked, named: Callable[[str], bool]) -> Ranked:
+    def _recency(self, days: int) -> float:
+        fresh: float = 0.5 ** (days * _DAY / self.half_life)
+        return 1 - _RECENCY_SPAN * (1 - fresh)
+
+    def _one(self, item: Ranked, named: Callable[[str], bool], recency: float) -> Ranked:
         factors = {"layer": LAYER_WEIGHTS[item.layer]}
         record = item.record
         if isinstance(record, Atom):
             points = _STRICT_PRIORITY if record.priority < 0 else record.priority
             factors["priority"] = 1 - _PRIORITY_SPAN / 2 + _PRIORITY_SPAN * points / 100
-        if isinstance(record, IndexedEvent) and record.name and named(record.name):
-            factors["speaker"] = _SPEAKER
-        if isinstance(record, IndexedEvent) and record.role in _NO_PEOPLE:
-            factors["role"] = _NOT_A_PERSON
-        if isinstance(record, Profile):
+        elif isinstance(record, IndexedEvent):
+            if record.name and named(record.name):
+                factors["speaker"] = _SPEAKER
+            if record.role in _NO_PEOPLE:
+                factors["role"] = _NOT_A_PERSON
+        else:
             factors["heat"] = 1 + _HEAT_STEP * min(record.heat, _HEAT_STEPS)
-        # By whole days, so that a question asked again gives the same answer to the last digit.
-        days = max(self.now - _time_of(record), timedelta()) // _DAY
-        fresh = 0.5 ** (days * _DAY / self.half_life)
-        factors["recency"] = 1 - _RECENCY_SPAN * (1 - fresh)
+        factors["recency"] = recency
         score = item.score
         for factor in factors.values():
             score *= factor
-        # Not `replace`, which takes five times as long; a recall comes here a hundred times.
-        return Ranked(item.layer, item.record, score, item.ranks, {**item.factors, **factors})
+        return item.scored(score, factors)
 
 
 def distinct(ranked: Sequence[Ranked], limit: int) -> tuple[list[Ranked], list[Folded]]:
@@ -277,8 +295,11 @@ class _Said:
 
     def repeats(self, other: _Said) -> bool:
         """Tell whether they are the same but for a few letters; another number is another fact."""
-        longer = max(len(self.grams), len(other.grams))
-        return self.digits == other.digits and len(self.grams & other.grams) >= _REPEATS * longer
+        shorter, longer = sorted((len(self.grams), len(other.grams)))
+        least = _REPEATS * longer
+        if shorter < least or self.digits != other.digits:
+            return False
+        return len(self.grams & other.grams) >= least
 
 
 def _said_by(
@@ -304,6 +325,12 @@ def _names(question: str, name: str) -> bool:
     )
 
 
+def _id_of(record: Record) -> str:
+    if isinstance(record, Atom):
+        return record.atom_id
+    return record.event_id if isinstance(record, IndexedEvent) else record.profile_id
+
+
 def _time_of(record: Record) -> datetime:
     return record.updated_at if isinstance(record, Profile) else record.occurred_at
 
@@ -316,6 +343,4 @@ def _grams(text: str) -> frozenset[str]:
 
 def _sorted(items: Iterable[Ranked]) -> list[Ranked]:
     """Order by score, then the newer, then the id: the same searches give the same list."""
-    return sorted(
-        items, key=lambda item: (-item.score, -_time_of(item.record).timestamp(), item.id)
-    )
+    return sorted(items, key=lambda item: (-item.score, -item.at_s, item.id))

@@ -1,9 +1,9 @@
 """Recall: one question, four layers, one bounded answer.
 
 ```
-           ┌─ profiles ─────────────────────────────────────────── system context ┐
-           ├─ keyword: scenes, atoms, events ┐                                    ├─ answer
-question ──┴─ embed ─ dense: the same three ─┴─ fuse ─ look around ─ weigh ─ fit ─┘
+           ┌─ profiles ──────────┬──────────────────────────────── system context ┐
+           ├─ embed ─ dense: scenes, atoms, events ┐                              ├─ answer
+question ──┴─ keyword: the same three ─────────────┴─ fuse ─ look around ─ weigh ─ fit ─┘
 ```
 A part that is slow or dead costs its share only, and is named in the answer. When no part
 answers there is nothing to answer with: that is an error, never an empty list.
@@ -15,6 +15,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -23,15 +24,26 @@ from typing import Protocol, TypeVar
 from connectors.metrics import RECALL_DEGRADED
 from connectors.query.budget import Budget, fit_answer, report_cut
 from connectors.query.models import Layer, RecallAnswer, SearchLayer
-from connectors.query.parts import ARMS, Parts, item_of
+from connectors.query.parts import ARMS, Parts, item_of, nearest_scenes
 from connectors.query.question import RecallQuery, clean_query
 from connectors.query.ranking import Ranked, Weights, distinct, spread
 from connectors.query.relevance import OFFLINE_FLOOR, Relevance
 from connectors.settings import Settings
 from connectors.tokens import count_tokens
 from stores.errors import SedimentError, ServiceUnavailable, UserError
-from stores.protocols import Clock, Embedder, Hit, Neighbours, SearchArm, Searcher, Span
-from stores.records import IndexedEvent, Profile
+from stores.protocols import (
+    Clock,
+    Embedder,
+    Filter,
+    Hit,
+    Neighbours,
+    SearchArm,
+    Searcher,
+    SeenProfile,
+    Span,
+    Vectors,
+)
+from stores.records import IndexedEvent
 from stores.scenes import HeatCounters
 
 __all__ = ["Recall", "RecallPolicy", "RecallStore"]
@@ -42,6 +54,7 @@ _OVERFETCH = 3
 """Each arm is asked for this many times the limit: a record in the middle of both arms can
 then still beat one at the end of a single arm."""
 _MIN_FETCH = 30
+_NOBODY = "%nobody"  # no scope: in a scope's key every % is escaped
 _NEAR_HITS = 12  # best events whose neighbours are looked at
 _NEAR_SPAN = timedelta(minutes=10)  # before and after: the silence that ends a window
 
@@ -84,7 +97,7 @@ class RecallPolicy:
 class RecallStore(Searcher, Neighbours, Protocol):
     """What recall reads."""
 
-    def profiles_seen(self, scope: str) -> list[Profile]:
+    def profiles_seen(self, scope: str) -> list[SeenProfile]:
         """Read the scenes and the persona of a scope, by kind and path; as fresh as a search."""
         ...
 
@@ -145,6 +158,21 @@ class Recall:
         """Take no further searches. Does not wait for one that hangs."""
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
+
+    async def warm_up(self) -> None:
+        """Do once what the first question would wait for: clients are made, caches are filled.
+
+        Reads a scope that nobody has. What does not answer in time is left for those who ask.
+        """
+
+        async def ask() -> None:
+            self._count_tokens(_NOBODY)
+            vector = await self._embedder.embed_query(_NOBODY)
+            search = self._store.search_dense
+            await self._run("dense", partial(search, "events", _NOBODY, vector, 1, Filter()))
+
+        with suppress(Exception):
+            await asyncio.wait_for(ask(), self._policy.timeout_s)
 
     async def recall(self, query: RecallQuery) -> RecallAnswer:
         """Answer a question within the timeout; a repeated question gives the same answer.
@@ -233,57 +261,63 @@ class Recall:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _ask(self, query: RecallQuery, text: str, parts: Parts) -> None:
-        """Ask every part at once, then look around the best events."""
-        fetch = max(_MIN_FETCH, _OVERFETCH * query.limit)
+        """Ask every part at once; what stands around events as soon as these are there."""
         layers = query.searched()
+        embedding = asyncio.ensure_future(self._embed(text, parts)) if layers else None
+        reading = asyncio.ensure_future(self._profiles(query, parts))
+        fetch = max(_MIN_FETCH, _OVERFETCH * query.limit)
         relevant = Relevance(text, self._policy.floor)
-
-        async def search(layer: SearchLayer, arm: SearchArm, call: Callable[[], list[Hit]]) -> None:
-            hits = await parts.answer_of(f"{layer}.{arm}", self._run(arm, call))
-            if hits is not None:
-                parts.keep(layer, arm, hits)
 
         async def keyword(layer: SearchLayer) -> None:
             call = self._store.search_keyword
             where = query.where(layer)
             ask = partial(call, _SEARCHED[layer], query.scope, text, fetch, where)
-            await search(layer, "keyword", ask)
+            await self._search(layer, "keyword", ask, parts)
 
-        async def dense() -> None:
-            vector = await parts.answer_of("embed", self._embedder.embed_query(text))
+        async def dense(layer: SearchLayer) -> None:
+            vector = await embedding if embedding is not None else None
             if vector is None:
                 return
+            if layer == "scenes":
+                # All of them are read anyway, for the system context.
+                if (seen := await reading) is not None:
+                    parts.keep(layer, "dense", nearest_scenes(seen, vector, fetch))
+                return
             call = self._store.search_dense
-            await asyncio.gather(
-                *(
-                    search(
-                        layer,
-                        "dense",
-                        partial(
-                            call, _SEARCHED[layer], query.scope, vector, fetch, query.where(layer)
-                        ),
-                    )
-                    for layer in layers
-                )
-            )
+            where = query.where(layer)
+            ask = partial(call, _SEARCHED[layer], query.scope, vector, fetch, where)
+            await self._search(layer, "dense", ask, parts)
 
-        asking = [keyword(layer) for layer in layers] if self._full_text else []
-        if layers:
-            asking.append(dense())
-        if query.as_of is None and {"persona", "scenes"} & set(query.layers):
-            asking.append(self._profiles(query.scope, parts))
-        try:
-            await asyncio.gather(*asking)
-        finally:
-            parts.rank(relevant)
-        if events := parts.ranked.get("events"):
-            await self._look_around(query, events, parts)
+        async def both(layer: SearchLayer) -> None:
+            arms = [keyword(layer), dense(layer)] if self._full_text else [dense(layer)]
+            try:
+                await asyncio.gather(*arms)
+            finally:
+                ranked = parts.rank(layer, relevant)
+            if layer == "events" and ranked:
+                await self._look_around(query, ranked, parts)
 
-    async def _profiles(self, scope: str, parts: Parts) -> None:
-        call = partial(self._store.profiles_seen, scope)
-        found = await parts.answer_of("profiles", self._run("keyword", call))
-        if found is not None:
-            parts.take_profiles([one for one in found if one.scope == scope])
+        await asyncio.gather(reading, *(both(layer) for layer in layers))
+
+    async def _embed(self, text: str, parts: Parts) -> Vectors | None:
+        return await parts.answer_of("embed", self._embedder.embed_query(text))
+
+    async def _search(
+        self, layer: SearchLayer, arm: SearchArm, call: Callable[[], list[Hit]], parts: Parts
+    ) -> None:
+        hits = await parts.answer_of(f"{layer}.{arm}", self._run(arm, call))
+        if hits is not None:
+            parts.answered = True
+            parts.keep(layer, arm, hits)
+
+    async def _profiles(self, query: RecallQuery, parts: Parts) -> Sequence[SeenProfile] | None:
+        if query.as_of is not None or not {"persona", "scenes"} & set(query.layers):
+            return None
+        call = partial(self._store.profiles_seen, query.scope)
+        seen = await parts.answer_of("profiles", self._run("keyword", call))
+        if seen is not None:
+            parts.take_profiles(seen)
+        return seen
 
     async def _look_around(
         self, query: RecallQuery, events: Sequence[Ranked], parts: Parts

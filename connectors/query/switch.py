@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 
 __all__ = ["SwitchedApp"]
@@ -13,7 +13,7 @@ __all__ = ["SwitchedApp"]
 class _Inside:
     """One app, its lifespan in a task of its own: two lifespans may end in either order."""
 
-    def __init__(self, app: FastAPI) -> None:
+    def __init__(self, app: Starlette) -> None:
         self.app = app
         self.requests = 0
         self.idle = asyncio.Event()
@@ -61,7 +61,7 @@ class SwitchedApp:
             if not inside.requests and inside is not self._current:
                 inside.idle.set()
 
-    async def switch(self, app: FastAPI) -> None:
+    async def switch(self, app: Starlette) -> None:
         """Serve the requests that begin from now on with ``app``.
 
         Returns once the requests of the app before have ended and its lifespan is over: then

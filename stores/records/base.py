@@ -6,9 +6,9 @@ import re
 from datetime import datetime, timezone
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-__all__ = ["CONTRACT_VERSION", "MAX_ID_CHARS", "Contract", "Id", "schema_of", "to_utc"]
+__all__ = ["CONTRACT_VERSION", "MAX_ID_CHARS", "Contract", "Id", "Moment", "schema_of", "to_utc"]
 
 CONTRACT_VERSION = 1
 MAX_ID_CHARS = 256
@@ -31,6 +31,19 @@ def _no_control(value: str) -> str:
 
 Id = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS), AfterValidator(_no_control)]
 """Any Unicode without control characters, 1 to 256 characters."""
+
+_NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?")
+
+
+def _no_number(value: object) -> object:
+    if isinstance(value, (int, float)) or (isinstance(value, str) and _NUMBER.fullmatch(value)):
+        message = "a time is text like 2026-03-01T09:30:00Z, not a number"
+        raise ValueError(message)
+    return value
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_no_number)]
+"""A time that somebody gives. A number would be seconds to one and milliseconds to another."""
 
 
 class Contract(BaseModel):

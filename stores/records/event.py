@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from stores.records.base import CONTRACT_VERSION, Contract, Id
+from stores.records.base import CONTRACT_VERSION, Contract, Id, Moment
 
 __all__ = [
     "DECODE_REASONS",
@@ -92,7 +92,7 @@ class L0Event(Contract):
     name: str | None = None
     tool_calls: JsonValue | None = Field(default=None, description="Kept, not extracted from.")
     tool_call_id: str | None = None
-    occurred_at: AwareDatetime = Field(description="RFC 3339 with an offset: when it was said.")
+    occurred_at: Moment = Field(description="RFC 3339 with an offset: when it was said.")
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
     request: ControlRequest | None = Field(
         default=None, description="What to forget, reject or edit. Required for those types."

@@ -317,7 +317,7 @@ def test_nothing_is_written_to_a_disk_that_is_nearly_full(
     with open_embedded(tmp_path) as handle:
         store = connect(handle, "p")
         store.ensure_collections()
-        monkeypatch.setattr("stores.embedded.RESERVE_BYTES", 1 << 62)
+        monkeypatch.setattr("stores.embedded_guard.RESERVE_BYTES", 1 << 62)
         with pytest.raises(UserError, match="disk is full"):
             store.upsert_atoms([atom("a")], vectors(1))
         assert store.atoms_of(SCOPE) == []

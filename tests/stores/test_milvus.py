@@ -47,7 +47,10 @@ def lite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStore]:
 
 
 def connect(lite: EmbeddedStore, prefix: str, **changes: Any) -> MilvusStore:
-    arguments: dict[str, Any] = {"dimension": DIMENSION, "embedding_name": "test", **changes}
+    # The first write waits for a dictionary, which takes its time where the cores are shared.
+    arguments: dict[str, Any] = {
+        "dimension": DIMENSION, "embedding_name": "test", "timeout_s": 60.0, **changes
+    }  # fmt: skip
     return MilvusStore(lite.uri, token=lite.token, prefix=prefix, **arguments)
 
 

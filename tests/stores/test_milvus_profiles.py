@@ -91,7 +91,11 @@ def test_profiles_come_by_kind_and_path(store: MilvusStore) -> None:
         ("scene", "a.md"),
         ("scene", "b.md"),
     ]
-    assert store.profiles_seen(SCOPE) == store.profiles_of(SCOPE)
+    seen = store.profiles_seen(SCOPE)
+    assert [one.profile for one in seen] == store.profiles_of(SCOPE)
+    written = {made[row].path: vector for row, vector in enumerate(vectors(4)[:3])}
+    for one in seen:
+        np.testing.assert_allclose(one.vector, written[one.profile.path], atol=1e-6)
     assert [p.path for p in store.profiles_of(SCOPE, "scene")] == ["a.md", "b.md"]
     assert store.get_profile(SCOPE, "persona", "a.md") is None
     assert store.get_profile("other", "scene", "a.md") == made[3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -50,12 +51,13 @@ def test_a_full_disk_is_said_and_leaves_the_old_note(
     notes = UnfinishedInFiles(tmp_path)
     notes.put("scope", b"old")
 
-    def full(path: Path, data: bytes) -> int:
-        with path.open("wb") as file:
-            file.write(data[:1])
+    write = os.write
+
+    def full(file: int, data: bytes) -> int:
+        write(file, data[:1])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "write", full)
     with pytest.raises(ServiceUnavailable, match="No space left on device"):
         notes.put("scope", b"new")
     monkeypatch.undo()

@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from connectors.query.ui.access import Looker, Looking, covers, scope_parts_of
 from connectors.query.ui.chart import RESULTS, chart_of
 from connectors.query.ui.pages import Pages
-from connectors.query.ui.stages import look_at_processes
+from connectors.query.ui.stages import look_at_processes, model_calls
 from connectors.query.ui.standing import Ended, Letter, Standing, StandingCache
 from connectors.settings import ScopeField
 
@@ -35,7 +35,7 @@ class KnownScope:
 
 @router.get("/ui")
 async def overview(looker: Looking, page: Pages) -> Response:
-    """Show what answers, lag, stages, dead letters and outcomes. Right: read.
+    """Show what answers, lag, stages, model calls, dead letters and outcomes. Right: read.
 
     Counts are the whole pipeline's, as those of ``/metrics``; single outcomes are those of
     scopes that the credential covers.
@@ -54,6 +54,7 @@ async def overview(looker: Looking, page: Pages) -> Response:
         looks=cache is not None,
         processes=processes,
         stages=[stage for one in processes for stage in one.stages],
+        calls=model_calls(processes),
         checks=checks,
         last_of=_last_of(standing.ended),
         ended=ended[:_SHOWN_OUTCOMES],

@@ -11,9 +11,9 @@ import httpx
 from prometheus_client import REGISTRY, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from connectors.stage_figures import StageFigures, stage_figures
+from connectors.stage_figures import ModelFigures, StageFigures, model_figures, stage_figures
 
-__all__ = ["FlowProcess", "look_at_processes"]
+__all__ = ["FlowProcess", "ModelCalls", "look_at_processes", "model_calls"]
 
 _TIMEOUT_S = 2.0
 THIS = "this process"
@@ -24,13 +24,41 @@ class FlowProcess:
     """One process that runs flows. ``problem`` says why it did not answer.
 
     :arg flows: which ones, where that is known.
+    :arg metrics: all that it says.
     """
 
     name: str
     flows: tuple[str, ...] = ()
     stages: tuple[StageFigures, ...] = ()
+    metrics: tuple[Metric, ...] = ()
     since: datetime | None = None
     problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCalls:
+    """The calls of the model by all processes that answer, since each was started.
+
+    :arg recorded: calls that were answered from the journal, so that nobody was asked.
+    :arg held: why no call may begin now; empty where calls go on.
+    """
+
+    models: tuple[ModelFigures, ...]
+    recorded: int
+    held: tuple[str, ...]
+
+
+def model_calls(processes: Iterable[FlowProcess]) -> ModelCalls:
+    """Add up what processes say of their model."""
+    families = [family for one in processes for family in one.metrics]
+    samples = [sample for family in families for sample in family.samples]
+    recorded = sum(
+        one.value for one in samples if one.name == "sediment_answers_recorded_hits_total"
+    )
+    held = {
+        one.labels["reason"] for one in samples if one.name == "sediment_llm_held" and one.value
+    }
+    return ModelCalls(tuple(model_figures(families)), int(recorded), tuple(sorted(held)))
 
 
 async def look_at_processes(
@@ -55,7 +83,7 @@ async def _ask(client: httpx.AsyncClient, address: str) -> FlowProcess:
 
 
 def _process(name: str, families: Iterable[Metric]) -> FlowProcess:
-    kept = list(families)
+    kept = tuple(families)
     started = next(
         (
             sample.value
@@ -66,4 +94,4 @@ def _process(name: str, families: Iterable[Metric]) -> FlowProcess:
         None,
     )
     since = datetime.fromtimestamp(started, timezone.utc) if started else None
-    return FlowProcess(name, stages=tuple(stage_figures(kept)), since=since)
+    return FlowProcess(name, stages=tuple(stage_figures(kept)), metrics=kept, since=since)

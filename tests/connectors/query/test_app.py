@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from connectors.query.auth import KeyEntry
+from connectors.query.header_limits import HeadersInTime
 from connectors.query.models import EventsAnswer, RecallAnswer
 from stores.errors import ServiceUnavailable
 from stores.records import MAX_EVENT_BYTES, L0Event
@@ -91,7 +92,9 @@ def test_a_missing_scope_part_is_asked_for(client: httpx.Client) -> None:
     }
 
 
-def test_a_dead_store_is_503_and_not_an_empty_answer(client: httpx.Client, world: World) -> None:
+def test_a_dead_store_is_503_and_not_an_empty_answer(
+    client: httpx.Client, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     down = ServiceUnavailable("milvus", "10.0.0.9 refused", retry_after=7)
     world.searcher.answers = {
         (layer, arm): down
@@ -103,6 +106,7 @@ def test_a_dead_store_is_503_and_not_an_empty_answer(client: httpx.Client, world
     assert int(response.headers["retry-after"]) > 0
     assert error_of(response)["code"] == "unavailable"
     assert "10.0.0.9" not in response.text
+    assert "atoms.dense unavailable" in caplog.text, "the log says what it was"
 
 
 def test_a_degraded_answer_is_200_and_says_so(client: httpx.Client, world: World) -> None:
@@ -350,6 +354,31 @@ def test_the_contract_names_both_bodies_of_events(client: httpx.Client) -> None:
 # --- limits ----------------------------------------------------------------------------------
 
 JSON_TYPE = {"content-type": "application/json"}
+
+
+def test_a_large_header_is_431(client: httpx.Client) -> None:
+    fits, too_large = {"x-note": "a" * 15_000}, {"x-note": "a" * 16_384}
+    assert client.get("/healthz", headers=fits).status_code == 200
+    response = client.get("/healthz", headers=too_large)
+    assert response.status_code == 431
+    assert error_of(response)["code"] == "headers_too_large"
+
+
+def test_a_header_that_does_not_end_is_hung_up_on(
+    client: httpx.Client, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HeadersInTime, "header_timeout_s", 0.3)
+    address = ("127.0.0.1", int(world.url.rsplit(":", 1)[1]))
+    whole = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    for first, then in ((b"", b""), (whole[:-2], b""), (whole, whole[:-2])):
+        with socket.create_connection(address) as raw:
+            raw.settimeout(20)
+            raw.sendall(first)
+            if then:
+                assert raw.recv(4096).startswith(b"HTTP/1.1 200")
+                raw.sendall(then)
+            assert raw.recv(4096) == b""
+    assert client.get("/healthz").status_code == 200
 
 
 def test_a_large_body_is_413(client: httpx.Client, world: World) -> None:

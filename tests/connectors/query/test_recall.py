@@ -21,8 +21,9 @@ from stores.errors import (
     ServiceUnavailable,
     UserError,
 )
-from stores.protocols import Filter, Span
-from stores.records import IndexedEvent, Position, Profile
+from stores.ids import scope_key
+from stores.protocols import Filter, SeenProfile, Span
+from stores.records import IndexedEvent, Position
 from stores.scenes import LocalHeat
 from tests.connectors.query.fakes import (
     SCOPE,
@@ -97,7 +98,7 @@ async def test_both_layers_and_both_arms_meet_in_one_answer(searcher: FakeSearch
     assert 0 < answer.tokens <= answer.budget_tokens
     assert (answer.degraded, answer.cut, answer.notes) == ((), (), ())
     assert set(answer.timings_ms) == {
-        "embed", *PARTS, "scenes.dense", "scenes.keyword", "profiles", "events.near", "rank",
+        "embed", *PARTS, "scenes.keyword", "profiles", "events.near", "rank",
         "total",
     }  # fmt: skip
 
@@ -279,11 +280,41 @@ async def test_without_an_embedding_the_keyword_arm_answers(
 async def test_when_nothing_answers_it_is_an_error_and_not_an_empty_list(
     searcher: FakeSearcher,
 ) -> None:
-    for key in (*searcher.answers, ("profiles", "dense"), ("profiles", "keyword")):
+    for key in (*searcher.answers, ("profiles", "keyword")):
         searcher.answers[key] = ServiceUnavailable("milvus", "connection refused")
     async with recalling(searcher) as recall:
         with pytest.raises(ServiceUnavailable, match=r"atoms\.dense unavailable"):
             await recall.recall(RecallQuery(SCOPE, "Where?"))
+
+
+@pytest.mark.asyncio
+async def test_what_the_first_question_would_wait_for_can_be_done_before(
+    searcher: FakeSearcher,
+) -> None:
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return 1
+
+    recall = Recall(searcher, FakeEmbedder(), FakeClock(), count_tokens=count)
+    await recall.warm_up()
+    recall.close()
+    [(layer, arm, scope, _, _)] = searcher.asked
+    assert (layer, arm) == ("events", "dense") and counted
+    assert scope_key(["%nobody"]) != scope, "nobody's memory is read"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("error", [ServiceUnavailable("embeddings", "away"), ZeroDivisionError()])
+async def test_what_is_away_at_the_start_is_told_to_who_asks_and_stops_no_start(
+    searcher: FakeSearcher, gate: threading.Event, error: Exception
+) -> None:
+    async with recalling(searcher, FakeEmbedder(error)) as recall:
+        await recall.warm_up()
+    searcher.answers["events", "dense"] = gate
+    async with recalling(searcher, timeout_s=0.1) as recall:
+        await recall.warm_up()
 
 
 @pytest.mark.asyncio
@@ -428,7 +459,7 @@ async def test_both_contexts_together_stay_within_the_budget(searcher: FakeSearc
 
 @pytest.mark.asyncio
 async def test_a_scene_that_is_found_is_told_by_its_summary(searcher: FakeSearcher) -> None:
-    searcher.answers["profiles", "dense"] = hits(SCENES[1])
+    searcher.answers["profiles", "keyword"] = hits(SCENES[1])
     async with recalling(searcher) as recall:
         answer = await recall.recall(RecallQuery(SCOPE, "Where?"))
     scene = next(one for one in answer.items if one.layer == "scene")
@@ -438,7 +469,7 @@ async def test_a_scene_that_is_found_is_told_by_its_summary(searcher: FakeSearch
 @pytest.mark.asyncio
 async def test_a_scene_that_is_told_is_counted(searcher: FakeSearcher) -> None:
     heat = LocalHeat()
-    searcher.answers["profiles", "dense"] = hits(SCENES[1])
+    searcher.answers["profiles", "keyword"] = hits(SCENES[1])
     recall = Recall(searcher, FakeEmbedder(), FakeClock(), heat=heat)
     await recall.recall(RecallQuery(SCOPE, "Where?"))
     await recall.recall(RecallQuery(SCOPE, "Where?", layers=("atoms", "events")))
@@ -452,8 +483,7 @@ async def test_a_scene_of_the_system_context_is_no_item_and_counts_all_the_same(
     searcher: FakeSearcher,
 ) -> None:
     heat = LocalHeat()
-    searcher.profiles = [PERSONA, *SCENES]
-    searcher.answers["profiles", "dense"] = hits(SCENES[1])
+    searcher.profiles = [PERSONA, SCENES[1]]
     recall = Recall(searcher, FakeEmbedder(), FakeClock(), heat=heat)
     answer = await recall.recall(RecallQuery(SCOPE, "Where?"))
     small = await recall.recall(
@@ -476,7 +506,6 @@ async def test_a_scene_of_the_system_context_is_no_item_and_counts_all_the_same(
 @pytest.mark.asyncio
 async def test_places_of_scenes_already_told_go_to_what_comes_next(searcher: FakeSearcher) -> None:
     searcher.profiles = SCENES
-    searcher.answers["profiles", "dense"] = hits(*SCENES)
     async with recalling(searcher) as recall:
         answer = await recall.recall(RecallQuery(SCOPE, "Where?", limit=1))
     assert [one.layer for one in answer.items] != ["scene"]
@@ -486,7 +515,7 @@ async def test_places_of_scenes_already_told_go_to_what_comes_next(searcher: Fak
 @pytest.mark.asyncio
 async def test_without_its_profiles_the_rest_is_told(searcher: FakeSearcher) -> None:
     class Broken(FakeSearcher):
-        def profiles_seen(self, scope: str) -> list[Profile]:
+        def profiles_seen(self, scope: str) -> list[SeenProfile]:
             raise ServiceUnavailable("milvus", "connection refused")
 
     broken = Broken()

@@ -168,6 +168,13 @@ def test_a_key_that_may_not_read_sees_nothing(world: World, keyed_url: str) -> N
         assert SESSION_COOKIE not in client.cookies
 
 
+def test_a_session_sees_nothing_once_its_key_may_not_read(world: World, keyed_url: str) -> None:
+    cookie = Sessions(SECRET, Late(0), keyed=True).seal(WRITER)  # as one from before that
+    with browser(keyed_url, **{SESSION_COOKIE: cookie}) as client:
+        for page in ("/ui", f"/ui/memories?{ANA}", "/ui/dead-letters"):
+            assert client.get(page).status_code == 403, page
+
+
 def test_without_keys_this_machine_needs_none_and_no_other_is_served(pages: httpx.Client) -> None:
     assert pages.get("/ui").status_code == 200
     assert pages.get("/ui/sign-in").status_code == 303
@@ -274,12 +281,18 @@ def test_forgetting_says_first_what_would_go(signed_in: Enter) -> None:
     assert "cannot be undone" in words
 
 
-@pytest.mark.parametrize("how", ["none", "empty", "anothers", "cross-site", "cookieless"])
+@pytest.mark.parametrize(
+    "how", ["none", "empty", "anothers", "of another session", "cross-site", "cookieless"]
+)
 def test_a_form_of_another_site_does_nothing(how: str, signed_in: Enter, world: World) -> None:
     client, data = signed_in(ADMIN), {**OWNER, "id": "new", "text": "x", "query": "Berlin"}
     token, headers = token_in(client.get("/ui")), {}
     if how == "anothers":
         token = token_in(signed_in(OTHER).get("/ui"))
+    if how == "of another session":  # in the same browser
+        client.cookies.delete(SESSION_COOKIE)
+        client.cookies.set(SESSION_COOKIE, Sessions(SECRET, Late(0), keyed=True).seal(ADMIN))
+        assert token != token_in(client.get("/ui"))
     if how == "cross-site":
         headers = {"sec-fetch-site": "cross-site"}
     if how == "cookieless":

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from connectors.query.app import create_app
 from stores.errors import ServiceUnavailable
@@ -114,6 +114,17 @@ def test_stages_of_this_process_and_of_others_are_shown(
     for name, value in (("pending", 7), ("in_flight", 3), ("retries_waiting", 2),
                         ("oldest_pending_seconds", 90)):  # fmt: skip
         Gauge(f"sediment_stage_{name}", "", ["stage"], registry=registry).labels("x").set(value)
+    calls = Counter("sediment_llm_calls", "", ["model", "result"], registry=registry)
+    calls.labels("m", "ok").inc(1200)
+    calls.labels("m", "timeout").inc(4)
+    tokens = Counter("sediment_llm_tokens", "", ["model", "kind"], registry=registry)
+    tokens.labels("m", "prompt").inc(45_000)
+    tokens.labels("m", "completion").inc(2_300)
+    Counter("sediment_llm_cost_dollars", "", ["model"], registry=registry).labels("m").inc(0.31)
+    Counter("sediment_answers_recorded_hits", "", registry=registry).inc(17)
+    held = Gauge("sediment_llm_held", "", ["reason"], registry=registry)
+    held.labels("budget").set(1)
+    held.labels("paused").set(0)
     monkeypatch.setattr("connectors.query.ui.stages.REGISTRY", registry)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         nobody = f"http://127.0.0.1:{silent.getsockname()[1]}/metrics"
@@ -122,6 +133,10 @@ def test_stages_of_this_process_and_of_others_are_shown(
         with serving(world, tmp_path, own=("all",), flow_metrics=asked) as url, browser(url) as one:
             words = " ".join(harmless(one.get("/ui")).text.split())
     assert "7 pending 3 in flight 2 to be retried 1 min oldest pending" in words
+    assert "model calls failed tokens in out cost m 1204 4 45,000 2,300 $0.31" in words
+    assert "17 more were answered from recorded answers" in words
+    assert "No call may begin: the day's budget is used up." in words
+    assert "asked for a pause" not in words
     assert "this process (flow all ): running" in words
     assert f"{other}/metrics : running since" in words
     assert f"{other}/ui : does not answer (answers, but not with metrics)" in words

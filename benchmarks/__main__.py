@@ -34,6 +34,7 @@ from flows.cli.common import progress_bar
 BENCHMARKS = (
     "async_stage",
     "pipeline",
+    "window_to_recall",
     "store",
     "recall",
     "query_load",
@@ -124,25 +125,29 @@ def show(rows: Sequence[Row], failed: Mapping[str, str], report: Path) -> None:
 
 def measure(
     wanted: Sequence[str], sizes: Sequence[int], out: Path
-) -> tuple[list[Row], list[Curve], dict[str, str]]:
-    """Run the benchmarks; give their rows and curves, and why those that failed did."""
+) -> tuple[list[Row], list[Curve], dict[str, str], dict[str, int]]:
+    """Run the benchmarks; give rows, curves, why those that failed did, and seconds of each."""
     printed: dict[str, list[Any]] = {}
     failed: dict[str, str] = {}
+    took_s: dict[str, int] = {}
     rows: list[Row] = []
     plan = [(name, arguments) for name in wanted for arguments in commands(name, sizes, out)]
     with progress_bar() as bar:
         task = bar.add_task("benchmarks", total=len(plan))
         for name, arguments in plan:
-            bar.update(task, description=" ".join(arguments))
+            command = " ".join(arguments)
+            bar.update(task, description=command)
+            began = time.perf_counter()
             try:
                 printed.setdefault(name, []).append(run(arguments))
             except ValueError as error:
-                failed[" ".join(arguments)] = str(error)
+                failed[command] = str(error)
+            took_s[command] = round(time.perf_counter() - began)
             bar.advance(task)
     for name, documents in printed.items():
         (out / f"{name}.json").write_text(json.dumps(documents, indent=2))
         rows += rows_of(name, documents)
-    return rows, curves_of(printed), failed
+    return rows, curves_of(printed), failed, took_s
 
 
 def main() -> int:
@@ -170,8 +175,9 @@ def main() -> int:
     given.out.mkdir(parents=True, exist_ok=True)
     config: dict[str, Any] = {"benchmarks": wanted, "sizes": sizes, "started": machine()}
     began = time.perf_counter()
-    rows, curves, failed = measure(wanted, sizes, given.out)
-    config |= {"seconds": round(time.perf_counter() - began), "ended": machine()}
+    rows, curves, failed, took_s = measure(wanted, sizes, given.out)
+    seconds = round(time.perf_counter() - began)
+    config |= {"seconds": seconds, "seconds_of_each": took_s, "ended": machine()}
     told = {
         "config": config,
         "figures": [asdict(row) for row in rows],

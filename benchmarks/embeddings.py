@@ -78,6 +78,7 @@ def main() -> None:
     """Print the figures as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0, help="time of each measurement")
+    parser.add_argument("--json", action="store_true", help="as it is without: all that it prints")
     print(json.dumps(measure(parser.parse_args().seconds), indent=2))
 
 

@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import timedelta
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -33,18 +32,13 @@ from connectors.kafka.sink import KafkaAppender
 from connectors.kafka.topics import create_topics
 from connectors.log import EndAt, Place, StartAt
 from connectors.settings import Settings, load_settings
-from flows.parts import (
-    flow_parts,
-    generation_log,
-    in_generation,
-    open_log,
-    prepare_topics,
-    recovery_folder,
-)
-from flows.replay.answers import AnswerTally
-from flows.replay.plan import Pace, Reached, ReplayPlan, span_of
-from flows.runner import FlowRun, StopSignal
-from flows.topology import FlowName, Progress, build_flow
+from flows.parts import generation_log, in_generation, open_log, prepare_topics
+from flows.progress import FlowName
+from flows.replay.counts import Counts
+from flows.replay.plan import span_of
+from flows.replay.processes import run_processes
+from flows.replay.running import Opened, Share, run_share
+from flows.runner import StopSignal
 from stores.generations import MAIN, AnswerMode, Generation
 from stores.protocols import Vectors
 from stores.records import Atom, IndexedEvent, OutRecord
@@ -114,44 +108,32 @@ def _produce(settings: Settings, events: int) -> None:
         appender.append(records)
 
 
+@contextmanager
+def _nothing(settings: Settings) -> Iterator[Opened]:
+    """Give the stand-ins. Called in each process."""
+    del settings
+    opened: Any = (_NoStore(), _NoModel())
+    yield opened
+
+
 def _replayed(
     settings: Settings, answers: AnswerMode, workers: int, name: FlowName = "l1"
-) -> tuple[float, Progress]:
-    """Replay the whole topic into the settings' generation; give the seconds it took."""
+) -> Counts:
+    """Replay the whole topic into the settings' generation, as ``sediment replay`` would."""
     prepare_topics(settings)
     topic = settings.topic("l0.events")
     reader = open_log(settings).reader
-    plan = ReplayPlan(
-        span=span_of(reader, topic, Place("beginning"), Place("end")),
-        wanted=None,
-        pace=Pace(0, time.monotonic),
-        answers=answers,
-        tally=AnswerTally(),
-        reached=Reached(),
-    )
-    stop, progress = StopSignal(), Progress()
-    opened: Any = (_NoStore(), _NoModel())
-    with flow_parts(
-        settings,
-        name,
-        stop,
-        follow=False,
-        progress=progress,
-        opened=opened,
-        replay=plan,
-    ) as parts:
-        flow = FlowRun(
-            lambda: build_flow(name, parts),
-            recovery_folder(settings, name),
-            timedelta(seconds=settings.snapshot_interval_s),
-            workers,
-        )
-        began = time.perf_counter()
-        flow.start()
-        flow.wait()
-        seconds = time.perf_counter() - began
-    assert answers != "recorded" or plan.tally.asked == 0
-    return seconds, progress
+    span = span_of(reader, topic, Place("beginning"), Place("end"))
+    share = Share(settings, name, span, {}, answers)
+    stop = StopSignal()
+    if workers > 1:
+        counts = run_processes(share, _nothing, workers, stop, lambda now: None)
+    else:
+        with _nothing(settings) as opened:
+            counts = run_share(share, opened, stop, lambda now: None)
+    assert counts.read == span.records
+    assert answers != "recorded" or counts.asked == 0
+    return counts
 
 
 def _raw_read(settings: Settings) -> float:
@@ -194,11 +176,8 @@ def measure(events: int, workers: int) -> list[Figure]:
         raw = _raw_read(settings)
         for name, what in _FLOWS.items():
             generation_log(settings).write(Generation(name=name, answers="recorded"))
-            used = time.process_time()
-            own = in_generation(settings, name)
-            seconds, progress = _replayed(own, "recorded", workers, name)
-            used = time.process_time() - used
-            rate = events / seconds
+            done = _replayed(in_generation(settings, name), "recorded", workers, name)
+            rate = events / done.seconds
             figures.append(
                 Figure(
                     f"replay, recorded answers, {workers} workers, {what}",
@@ -207,8 +186,9 @@ def measure(events: int, workers: int) -> list[Figure]:
                     rate / raw,
                     "events/s",
                     "10,000 events/s",
-                    f"beside: plain read of the topic; {events:,} events, {progress.ended:,} "
-                    f"windows, {events / used:,.0f} events for each second of processor time",
+                    f"beside: plain read of the topic; {events:,} events, {done.ended:,} "
+                    f"windows, {events / done.processor_s:,.0f} events for each second of "
+                    "processor time",
                 )
             )
     return figures

@@ -32,6 +32,9 @@ def to_html(
         "<h1>Sediment: speed</h1>",
         "<p>Each figure stands beside its ceiling, a baseline or a peer of the same run, because "
         "machines differ and are noisy; the ratio is what can be compared.</p>",
+        "<p>Chat model and embeddings are <b>scripted</b>, but where a line says bundled: servers "
+        "of the tests, which answer over HTTP after a set time. So nothing here says how good "
+        "memories are.</p>",
     ]
     if failed:
         parts += ["<h2>Failed</h2>", "<ul>"]

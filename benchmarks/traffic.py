@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.__main__ import machine
@@ -187,6 +189,10 @@ def installed(plan: Plan, fail_rate: float, folder: Path, logs: Path) -> Iterato
             name: program(name, ("run", name), "SEDIMENT_METRICS_PORT", data)
             for name, data in (("l0", "l0"), ("l1", "l1"), ("l2", "layers"), ("l3", "layers"))
         }
+        # So that /ui of both shows how it stands while it runs.
+        asked = json.dumps([f"{flow.url}/metrics" for flow in flows.values()])
+        environment["SEDIMENT_FLOW_METRICS"] = asked
+        environment["SEDIMENT_UI_SECRET"] = secrets.token_hex(16)
         services = [
             program(name, ("serve",), "SEDIMENT_PORT", name) for name in ("query-1", "query-2")
         ]
@@ -257,9 +263,23 @@ def traffic(
             )  # fmt: skip
 
 
+@dataclass
+class _Lines:
+    """Tells a pipe every minute how far it is, which sees no bars."""
+
+    bar: Progress
+    next_s: float = 0.0
+
+    def tell(self, said: str) -> None:
+        if time.monotonic() >= self.next_s and not self.bar.console.is_terminal:
+            self.next_s = time.monotonic() + 60
+            self.bar.console.print(f"{datetime.now(timezone.utc):%H:%M:%S} {said}")
+
+
 def _talk(plan: Plan, here: Installation, speaker: Speaker, bar: Progress) -> None:
     """Let it flow, and disturb it when it is time."""
     task = bar.add_task("events said", total=plan.events)
+    lines = _Lines(bar)
     coming = list(DISTURBANCES)
     began = time.monotonic()
     while speaker.running or time.monotonic() - began < plan.seconds:
@@ -271,6 +291,7 @@ def _talk(plan: Plan, here: Installation, speaker: Speaker, bar: Progress) -> No
         here.revive()
         here.model.clear()  # it keeps every request, and would fill the memory
         bar.update(task, completed=speaker.said)
+        lines.tell(f"{speaker.said} of {plan.events} events said")
         time.sleep(0.5)
     bar.update(task, completed=speaker.said)
 
@@ -278,6 +299,7 @@ def _talk(plan: Plan, here: Installation, speaker: Speaker, bar: Progress) -> No
 def _drained(here: Installation, onlooker: Onlooker, most_s: float, bar: Progress) -> Any:
     """Wait until every event has ended; give the last audit."""
     task = bar.add_task("working off", total=None)
+    lines = _Lines(bar)
     deadline = time.monotonic() + most_s
     still_since = time.monotonic()
     while True:
@@ -285,6 +307,7 @@ def _drained(here: Installation, onlooker: Onlooker, most_s: float, bar: Progres
         here.model.clear()
         left = _left(onlooker, len(here.flows))
         bar.update(task, description=f"working off ({left})")
+        lines.tell(f"working off, {left} left")
         if left != 0:
             still_since = time.monotonic()
         if time.monotonic() - still_since >= _SETTLED_S or time.monotonic() > deadline:
@@ -357,6 +380,7 @@ def _found(
         "problems": audit["problems"][:20],
         "outcomes": dict(sorted(kinds.items())),
         "dead_letters": here.sediment("status", "--json")["dead_letters"],
+        "processor_s": {name: round(s, 1) for name, s in sorted(onlooker.processor_s.items())},
         "recall": {**asdict(asked), "availability": round(asked.availability, 5)},
         "recallable_within_s": {
             layer: {
@@ -431,10 +455,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"could not run: {error}", file=sys.stderr)  # so the rig says what is missing
         return 3
     (given.out / "traffic.json").write_text(json.dumps(found, indent=1))
+    with (given.out / "traffic.txt").open("w") as file:
+        show(found, given.flat, Console(file=file, width=160))
     if given.json:
         print(json.dumps(found, indent=1))
     else:
-        show(found, given.flat)
+        show(found, given.flat, Console(highlight=False))
     return 0 if found["held"] else 1
 
 

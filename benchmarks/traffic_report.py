@@ -11,12 +11,11 @@ from rich.table import Table
 __all__ = ["show"]
 
 
-def show(found: Mapping[str, Any], flat: float) -> None:
+def show(found: Mapping[str, Any], flat: float, console: Console) -> None:
     """Print the tables.
 
     :arg flat: percent up to which memory counts as flat.
     """
-    console = Console(highlight=False)
     plan, recall, model = found["plan"], found["recall"], found["model"]
     lags = {
         name: max((one["lag"].get(name, 0) for one in found["samples"]), default=0)
@@ -48,6 +47,7 @@ def show(found: Mapping[str, Any], flat: float) -> None:
         ),
         "highest lag": _told(lags),
         "worked off after": f"{found['drained_s']:g} s",
+        "processor time": _processor_time(found["processor_s"], found["events"]["accepted"]),
         "load (1 min)": ", ".join(
             f"{when} {of['load_average_1_min']}" for when, of in found["machine"].items()
         ),
@@ -76,3 +76,12 @@ def show(found: Mapping[str, Any], flat: float) -> None:
 
 def _told(counts: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())
+
+
+def _processor_time(seconds: Mapping[str, float], events: int) -> str:
+    """Tell the milliseconds that an event costs in all, and in which processes."""
+    each = {name: 1000 * s / max(1, events) for name, s in seconds.items()}
+    most = sorted(each.items(), key=lambda one: -one[1])
+    return f"{sum(each.values()):.1f} ms an event: " + ", ".join(
+        f"{name} {ms:.1f}" for name, ms in most
+    )

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -279,7 +279,7 @@ def _code(answer: httpx.Response) -> str:
 
 @dataclass
 class Onlooker(_Part):
-    """Notes memory, lag and what waits, at even times.
+    """Notes memory, processor time, lag and what waits, at even times.
 
     :arg programs: those that are looked at.
     :arg flows: those among them that tell their lag.
@@ -294,6 +294,15 @@ class Onlooker(_Part):
     def __post_init__(self) -> None:
         _Part.__init__(self, "onlooker")
         self._began = time.monotonic()
+        self._processor_s: dict[tuple[str, int], float] = {}
+
+    @property
+    def processor_s(self) -> dict[str, float]:
+        """Give seconds of processor time by name, of all processes of a name; ours is ``load``."""
+        sums: defaultdict[str, float] = defaultdict(float)
+        for (name, _), seconds in self._processor_s.items():
+            sums[name] += seconds
+        return dict(sums)
 
     def run(self) -> None:
         """Look until told to stop."""
@@ -307,6 +316,10 @@ class Onlooker(_Part):
             process = program.process
             if process is not None and (mb := _resident_mb(process.pid)):
                 rss[program.name] = (process.pid, mb)
+        for name, (pid, _) in [*rss.items(), ("load", (os.getpid(), 0.0))]:
+            self._processor_s[name, pid] = _processor_s(pid) or self._processor_s.get(
+                (name, pid), 0.0
+            )
         lag: dict[str, int] = {}
         pending: dict[str, int] = {}
         for flow in self.flows:
@@ -363,3 +376,12 @@ def _resident_mb(pid: int) -> float:
         return 0.0
     kib = next((line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")), "0")
     return round(int(kib) / 1024, 1)
+
+
+def _processor_s(pid: int) -> float:
+    try:
+        told = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return 0.0
+    user, system = told.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

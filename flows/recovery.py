@@ -143,15 +143,17 @@ def check_format(folder: Path) -> None:
 
 
 @contextmanager
-def sole_user(folder: Path) -> Iterator[None]:
+def sole_user(folder: Path, *, in_cluster: bool = False) -> Iterator[None]:
     """Keep others off a recovery store, whether it is there yet or not.
 
     Two runs on one store would take out what the other is writing. The system lets go of it
     when the process dies, however it dies. Raises :class:`~stores.errors.SettingsError` when
     somebody else has it.
+
+    :arg in_cluster: share it with the other processes of one run, which do the same.
     """
     with _lock_file(folder) as file:
-        if not _taken(file, fcntl.LOCK_EX):
+        if not _taken(file, fcntl.LOCK_SH if in_cluster else fcntl.LOCK_EX):
             raise _in_use(folder)
         yield
 

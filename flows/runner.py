@@ -17,6 +17,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import FrameType
@@ -28,7 +29,15 @@ from bytewax.run import cli_main
 from flows.recovery import check_format, drop_unfinished, sole_user
 from stores.errors import SedimentError, ServiceUnavailable
 
-__all__ = ["FlowRun", "StopSignal", "SystemClock", "rare_gc", "recovery_store", "stop_on_signals"]
+__all__ = [
+    "FlowRun",
+    "Member",
+    "StopSignal",
+    "SystemClock",
+    "rare_gc",
+    "recovery_store",
+    "stop_on_signals",
+]
 
 _RECOVERY_PARTITIONS = 4
 """Files the recovery store is split into. Bytewax spreads them over workers; it can be read by
@@ -92,12 +101,26 @@ def recovery_store(folder: Path) -> RecoveryConfig:
     return RecoveryConfig(folder)
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """The place of one process in a cluster that runs one flow together.
+
+    :arg addresses: where the processes reach one another, ``host:port``, the same for all.
+    """
+
+    number: int
+    addresses: tuple[str, ...]
+
+
 class FlowRun:
     """One run of a dataflow, in a thread of its own so that signals and servers keep working.
 
     :arg recovery: the recovery store's folder; one flow per folder. A second run on it ends
         with a :class:`~stores.errors.SettingsError`.
     :arg snapshot_interval: at most this much work is repeated after a crash.
+    :arg workers: threads of this process.
+    :arg member: this process is one of several. Its recovery store has been opened by
+        :func:`recovery_store` before any of them began.
     """
 
     def __init__(
@@ -106,12 +129,14 @@ class FlowRun:
         recovery: Path,
         snapshot_interval: timedelta,
         workers: int = 1,
+        member: Member | None = None,
     ) -> None:
         """Nothing runs before :meth:`start`."""
         self._build = build
         self._recovery = recovery
         self._snapshot_interval = snapshot_interval
         self._workers = workers
+        self._member = member
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._main, name="dataflow", daemon=True)
 
@@ -137,12 +162,17 @@ class FlowRun:
     def _main(self) -> None:
         rare_gc()
         try:
-            with sole_user(self._recovery):
+            member = self._member
+            with sole_user(self._recovery, in_cluster=member is not None):
                 cli_main(
                     self._build(),
                     workers_per_process=self._workers,
+                    process_id=member.number if member else None,
+                    addresses=list(member.addresses) if member else None,
                     epoch_interval=self._snapshot_interval,
-                    recovery_config=recovery_store(self._recovery),
+                    recovery_config=(
+                        RecoveryConfig(self._recovery) if member else recovery_store(self._recovery)
+                    ),
                 )
         except BaseException as error:  # raised again in wait(), in the caller's thread
             self._error = error

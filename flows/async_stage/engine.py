@@ -203,6 +203,11 @@ class Engine(Generic[I, O]):
         with self._lock:
             return lane.snapshot()
 
+    @property
+    def busy(self) -> bool:
+        """Whether so much waits that its sources pause now and then, or soon will."""
+        return self._spec.pending.half_full()
+
     def soon(self, lane: Lane[I, O]) -> bool:
         """Say whether a key may have a result soon, so that it pays to look often.
 

@@ -21,6 +21,7 @@ I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
 
 _TICK_S = 0.02  # polls of all keys fall on this grid, so one operator activation serves many
+_BUSY_TICK_S = 0.1  # the grid where much waits: a result is in no hurry there, and polls add up
 _IDLE_POLL_S = 0.24  # for a key that waits for a retry or far back in line: 5,000 of them cost
 # about a tenth of a core
 
@@ -90,8 +91,9 @@ class _KeyLogic(
         """Ask to be polled, by Bytewax's own wall clock."""
         wait = 0.0 if self._engine.soon(self._lane) else _IDLE_POLL_S
         now = datetime.now(timezone.utc).timestamp()
-        tick = math.floor((now + wait) / _TICK_S) + 1
-        return datetime.fromtimestamp(tick * _TICK_S, timezone.utc)
+        grid = _BUSY_TICK_S if self._engine.busy else _TICK_S
+        tick = math.floor((now + wait) / grid) + 1
+        return datetime.fromtimestamp(tick * grid, timezone.utc)
 
     def snapshot(self) -> tuple[PendingItem[I], ...]:
         return self._engine.snapshot(self._lane)

@@ -55,6 +55,10 @@ class PendingWork:
         """Say whether sources must pause."""
         return self._total >= self.cap
 
+    def half_full(self) -> bool:
+        """Say whether half of what may wait does."""
+        return 2 * self._total >= self.cap
+
 
 @dataclass(frozen=True, slots=True)
 class FailureLimit:

@@ -16,7 +16,6 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import Any, NoReturn, cast
 
-from flows.extract.dates import resolved
 from flows.extract.language import in_another_language
 from flows.extract.modes import CHAT, LEAST_PRIORITY, Mode, details_of
 from flows.extract.prompt import Line
@@ -24,6 +23,7 @@ from flows.extract.segments import Segments, read_segments
 from flows.extract.slots import normal_slot
 from flows.extract.text import said_by
 from flows.extract.told import in_third_person, is_question, only_assistant_said
+from flows.rules.dated import resolved
 from stores.errors import MalformedAnswer
 from stores.records import AtomType, Memory, RefusedMemory
 

@@ -121,6 +121,7 @@ _TABLES = {
     "taste": _THINGS,
     "allergy": _THINGS,
 }
+_KEEPS_IE = ("cookies", "movies", "smoothies", "selfies", "hoodies")
 _KEEPS_S = ("ss", "us", "is", "news")
 
 
@@ -167,5 +168,5 @@ def _singular(word: str) -> str:
     if len(word) <= 3 or not word.isascii() or not word.endswith("s") or word.endswith(_KEEPS_S):  # noqa: PLR2004
         return word
     if word.endswith("ies"):
-        return word[:-1] if word in {"cookies", "movies", "smoothies"} else f"{word[:-3]}y"
+        return word[:-1] if word.endswith(_KEEPS_IE) else f"{word[:-3]}y"
     return word[:-2] if word.endswith(("sses", "shes", "ches", "xes", "toes")) else word[:-1]

@@ -7,7 +7,7 @@ same rewriting that the rule-based extractor uses; the rest is named, to be refu
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from flows.extract.prompt import Line
 from flows.rules.person import third_person_en, third_person_zh
@@ -105,13 +105,25 @@ def only_assistant_said(text: str, sources: Sequence[Line], lines: Sequence[Line
     unconfirmed = [line.text for line in lines[last + 1 :] if not line.by_user]
     if not unconfirmed:
         return False
-    said = [line.text for place, line in enumerate(lines) if line.by_user or place < last]
     terms = _terms(text)
-    return len(terms) > 0 and _share(terms, unconfirmed) >= _COPIED and _share(terms, said) < _SAID
+    said = [line for place, line in enumerate(lines) if line.by_user or place < last]
+    # What a memory is told from comes first: of nearly all memories that settles it at once.
+    said.sort(key=lambda line: not (line.by_user and line in sources))
+    return (
+        len(terms) > 0
+        and not _share_reaches(_SAID, terms, (line.text for line in said))
+        and _share_reaches(_COPIED, terms, unconfirmed)
+    )
 
 
-def _share(terms: set[str], texts: Sequence[str]) -> float:
-    return len(terms & set().union(*map(_terms, texts))) / len(terms)
+def _share_reaches(share: float, terms: set[str], texts: Iterable[str]) -> bool:
+    """Say whether the texts together have so many of the terms; looks no further than it must."""
+    left = set(terms)
+    for text in texts:
+        left -= _terms(text)
+        if (len(terms) - len(left)) / len(terms) >= share:
+            return True
+    return False
 
 
 def _terms(text: str) -> set[str]:

@@ -99,6 +99,7 @@ class Active:
         self._terms: dict[str, list[str]] = {}
         self._postings: dict[str, dict[str, None]] = {}
         self._matrix: NDArray[np.float32] = np.zeros((0, 0), np.float32)
+        self._looked_for: dict[str, list[str]] = {}  # by the last search: most are put in next
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -119,7 +120,7 @@ class Active:
             self._row[atom_id] = len(self._ids)
             self._matrix[len(self._ids)] = vector
             self._ids.append(atom_id)
-            self._terms[atom_id] = terms_of(text)
+            self._terms[atom_id] = self._looked_for.get(text) or terms_of(text)
             for term in self._terms[atom_id]:
                 self._postings.setdefault(term, {})[atom_id] = None
 
@@ -150,12 +151,15 @@ class Active:
 
         :arg wanted: atoms that it refuses are passed over.
         """
+        self._looked_for = {}
         if not self._ids:
             return [[] for _ in texts]
+        self._looked_for = {text: terms_of(text) for text in texts}
         dense = self.nearest(vectors, floor.dense, floor.rank, wanted)
+        weight = self._weights()
         found = []
         for near, text in zip(dense, texts, strict=True):
-            words = self._keyword(text, floor, wanted)
+            words = self._keyword(self._looked_for[text], weight, floor, wanted)
             both = [one for pair in _turns(near, words) for one in pair]
             found.append(list(dict.fromkeys(both)))
         return found
@@ -185,9 +189,13 @@ class Active:
             found.append(_first(ranked, most, wanted))
         return found
 
-    def _keyword(self, text: str, floor: Floor, wanted: Callable[[str], bool]) -> list[str]:
-        weight = self._weights()
-        terms = terms_of(text)
+    def _keyword(
+        self,
+        terms: Sequence[str],
+        weight: Callable[[str], int],
+        floor: Floor,
+        wanted: Callable[[str], bool],
+    ) -> list[str]:
         scores: dict[str, int] = {}
         looked_at = 0
         for term in sorted(terms, key=lambda term: (-weight(term), term)):

@@ -221,11 +221,14 @@ class Reconciler:
         await asyncio.to_thread(write_whole, self._store, self._unfinished, scope, changed, vectors)
         if self._judge is None:
             return
-        for unit, vector in zip(changed, vectors, strict=True):
-            if unit.status == "active":
-                kept.active.put([unit.atom_id], [unit.search_text()], vector[np.newaxis])
-            else:
-                kept.active.remove(unit.atom_id)
+        active = [row for row, unit in enumerate(changed) if unit.status == "active"]
+        for unit in changed:
+            kept.active.remove(unit.atom_id)
+        kept.active.put(
+            [changed[row].atom_id for row in active],
+            [changed[row].search_text() for row in active],
+            vectors[active],
+        )
 
 
 def _as_edits(

@@ -33,8 +33,8 @@ def write_whole(
     if len(atoms) == 1:
         store.upsert_atoms(atoms, vectors)
         return
-    rows = [atom.model_dump(mode="json") for atom in atoms]
-    unfinished.put(scope, orjson.dumps({"v": _VERSION, "atoms": rows}))
+    rows = ",".join(atom.model_dump_json() for atom in atoms)
+    unfinished.put(scope, f'{{"v":{_VERSION},"atoms":[{rows}]}}'.encode())
     store.upsert_atoms(atoms, vectors)
     unfinished.clear(scope)
 
@@ -46,8 +46,7 @@ async def scope_atoms(
 
     Raises what the parts raise; then it can be called again.
     """
-    held = await asyncio.to_thread(store.atoms_of, scope)
-    note = await asyncio.to_thread(unfinished.get, scope)
+    held, note = await asyncio.to_thread(_read, store, unfinished, scope)
     if note is None:
         return held
     said = orjson.loads(note)
@@ -61,6 +60,12 @@ async def scope_atoms(
         held = await asyncio.to_thread(store.atoms_of, scope)
     await asyncio.to_thread(unfinished.clear, scope)
     return held
+
+
+def _read(
+    store: AtomStore, unfinished: UnfinishedWrites, scope: str
+) -> tuple[list[Atom], bytes | None]:
+    return store.atoms_of(scope), unfinished.get(scope)
 
 
 def to_finish(held: Sequence[Atom], rows: Sequence[Atom]) -> list[Atom]:

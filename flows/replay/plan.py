@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any, Protocol
 
 from connectors.log import EndAt, LogReader, Place, StartAt
 from connectors.settings import ScopeField
@@ -16,7 +18,7 @@ from stores.generations import AnswerMode
 from stores.ids import scope_parts
 from stores.records import LogRecord, SourcedEvent
 
-__all__ = ["Pace", "Reached", "ReplayPlan", "Span", "in_scope", "place_of", "span_of"]
+__all__ = ["Moment", "Pace", "Reached", "ReplayPlan", "Span", "in_scope", "place_of", "span_of"]
 
 Wanted = Callable[[LogRecord], bool]
 
@@ -97,31 +99,55 @@ def in_scope(fields: Sequence[ScopeField], ids: Mapping[str, str]) -> Wanted | N
     return wanted
 
 
+class Moment(Protocol):
+    """A time that several share, behind a lock: a ``multiprocessing.Value`` is one."""
+
+    value: float
+
+    def get_lock(self) -> AbstractContextManager[Any]:
+        """Give the lock to hold from reading to writing."""
+        ...
+
+
+class _OwnMoment:
+    """A moment of one process."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        self._lock = threading.Lock()
+
+    def get_lock(self) -> AbstractContextManager[Any]:
+        return self._lock
+
+
 class Pace:
     """Holds reading back to so many events per second, over all partitions. Thread-safe.
 
     :arg rate: events per second; 0 is as fast as it goes.
-    :arg monotonic: seconds.
+    :arg monotonic: seconds; where processes share a pace, from the same beginning in all.
+    :arg free_at: when something may be read again; processes that share it keep to one pace.
     """
 
-    def __init__(self, rate: float, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, rate: float, monotonic: Callable[[], float], free_at: Moment | None = None
+    ) -> None:
         self.rate = rate
         self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._free_at = 0.0
+        self._free_at = free_at or _OwnMoment()
 
     def wait_s(self) -> float:
         """Give the seconds until something may be read again; 0 for now."""
         if not self.rate:
             return 0.0
-        with self._lock:
-            return max(0.0, self._free_at - self._monotonic())
+        with self._free_at.get_lock():
+            return max(0.0, self._free_at.value - self._monotonic())
 
     def spend(self, events: int) -> None:
         """Count events that were read."""
         if self.rate:
-            with self._lock:
-                self._free_at = max(self._free_at, self._monotonic()) + events / self.rate
+            free_at = self._free_at
+            with free_at.get_lock():
+                free_at.value = max(free_at.value, self._monotonic()) + events / self.rate
 
     @property
     def batch_size(self) -> int:
@@ -131,7 +157,7 @@ class Pace:
 
 @dataclass(slots=True)
 class Reached:
-    """How far reading is: the offset after the last record, by partition. Of this process."""
+    """How far reading is: the offset after the last record, by partition."""
 
     offsets: dict[int, int] = field(default_factory=dict)
 

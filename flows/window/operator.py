@@ -9,9 +9,11 @@ import bytewax.operators as op
 from bytewax.dataflow import Stream
 from bytewax.operators import KeyedStream, StatefulBatchLogic
 
+from flows.forget.request import is_request
 from flows.window.logic import Ended, ScopeWindows, WindowPolicy, WindowSnapshot, is_new
-from stores.protocols import Clock, KeptOut
+from stores.protocols import Clock
 from stores.records import SourcedEvent
+from stores.tombstones import Tombstones, tombstone_of
 
 __all__ = ["window"]
 
@@ -23,10 +25,11 @@ class _WindowLogic(StatefulBatchLogic[SourcedEvent, Ended, WindowSnapshot]):
         clock: Clock,
         live: bool,
         stopping: Callable[[], bool],
-        kept_out: KeptOut | None,
+        kept_out: Tombstones | None,
         resume: WindowSnapshot | None,
     ) -> None:
         self._windows = ScopeWindows(policy, resume, kept_out)
+        self._kept_out = kept_out
         self._gap = policy.gap
         self._clock = clock
         self._live = live
@@ -36,6 +39,9 @@ class _WindowLogic(StatefulBatchLogic[SourcedEvent, Ended, WindowSnapshot]):
     def on_batch(self, values: list[SourcedEvent]) -> tuple[Sequence[Ended], bool]:
         ended: list[Ended] = []
         for sourced in values:
+            if self._kept_out is not None and is_request(sourced):
+                # Whoever decoded it knows already; in a cluster that is another process.
+                self._kept_out.add(tombstone_of(sourced))
             ended.extend(self._windows.on_event(sourced))
         if self._live:
             now = self._clock.now()
@@ -75,7 +81,7 @@ def window(
     *,
     live: bool,
     stopping: Callable[[], bool],
-    kept_out: KeptOut | None = None,
+    kept_out: Tombstones | None = None,
 ) -> KeyedStream[Ended]:
     """Cut each scope's events into windows, keyed by scope, in the scope's order.
 
@@ -84,7 +90,7 @@ def window(
     :arg clock: processing time, for ``idle`` only.
     :arg live: the log is followed; close windows that wait too long.
     :arg stopping: true when the flow is asked to stop: end of input then closes nothing.
-    :arg kept_out: what was forgotten, the requests that come here included.
+    :arg kept_out: what was forgotten; the requests that come here are added.
     """
     keyed = op.key_on(f"{step_id}_by_scope", up, lambda sourced: sourced.scope)
 

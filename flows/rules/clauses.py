@@ -86,7 +86,8 @@ _ASKING = re.compile(
 )
 
 _CLAUSE_CUT_EN = re.compile(
-    r",?\s+(?:and|but|so|though|plus)\s+(?=(?:(?:also|now|then)\s+)?(?:I|I'm|I've|I'll|my)\b)"
+    r",?\s+(?:-\s+)?(?:and|but|so|(?:even )?though|plus)\s+"
+    r"(?=(?:(?:also|now|then)\s+)?(?:I|I'm|I've|I'll|my)\b)"
     r"|,\s+(?:so|but|and)\s+(?=(?:if|you|your|please|can|could|what|how|don't|do|let)\b)"
     r"|[,—–]\s*(?=(?:I|I'm|I've|I'll|my)\s)|\s[-—–]+\s+(?=(?:I|I'm|I've|my)\b)",
     re.I,

@@ -15,7 +15,7 @@ _NOT_A_PLACE = _p(r"\bI (?:was|were)\b|\b(?:used to|want to|hope to|wanted to)\b
 _NO_FACT = _p(
     r"\b(?:wish|hope|hopefully|good (?:day|time|night)|(?:great|bad|rough|long|terrible|"
     r"busy|nice|lovely|wonderful|hard|tough|awful|weird|lazy|boring) (?:day|week|time|night|"
-    r"morning|weekend)|a lot of fun|idea|thought about|almost|nearly)\b"
+    r"morning|weekend)|a lot of fun|idea|news|steps|thought about|almost|nearly)\b"
 )
 
 _NOT_HERE = _p(r"\b(?:with me|today|tonight|here|anyone|time|when|nearby|around)\b")
@@ -220,7 +220,7 @@ RULES: tuple[Rule, ...] = (
                   r"me|(?:is|are) (?:so|too)|very supportive|is (?:really |very )?(?:nice|kind|"
                   r"great)|"
                   r"got (?:me|home|back)|always|have been|has been|feel|boss|manager|today|to be|"
-                  r"going to)\b")),
+                  r"so much|going to)\b")),
     Rule("pet.name", _p(
         r"my (?:\w+ )?(?P<pet><pet>)(?:'s name(?:'s| is)|(?: is|'s) (?:called|named)) "
         r"(?P<v>(?-i:[A-Z])[\w'-]*)"), _PERSONA, 75, "pet.{pet}"),
@@ -320,7 +320,7 @@ RULES: tuple[Rule, ...] = (
         r"Icelandic|"
         r"two languages|three languages|\w+ languages)\b"), _PERSONA, 65),
     Rule("taste", _p(
-        r"I <taste>(?P<v>(?:[\w'-]+ ){0,3}?[\w'-]+)(?: anymore| any more| very much| a lot|"
+        r"I <taste>(?:to )?(?P<v>(?:[\w'-]+ ){0,3}?[\w'-]+)(?: anymore| any more| very much| a lot|"
         r" so much)?"
         r"(?=\W*$| because| since|, (?:it|they|so|but|because)\b)"),
         _PERSONA, 60, "taste.{v}", unless=_p(_VAGUE + r"|\b(?:and|or) |\bto\W*$")),
@@ -402,7 +402,9 @@ RULES: tuple[Rule, ...] = (
         r"my)|learning|training for|saving (?:up )?for|preparing for|practi[sc]ing|taking (?:\w+ )?"
         r"(?:lessons|classes)|restoring|renovating) \w+"), _PERSONA, 65,
         unless=_p(r"\b(?:an? (?:email|letter|message|report|post)|something|so much|a lot|"
-                  r"more about|that|it|today|how)\b")),
+                  r"more about|that|it|today|how|an? (?:new )?(?:skill|ton)"
+                  r"|(?:an?|my) (?:\w+ )?projects?"
+                  r"(?! (?:on|to|for|that|with|called|about|of|in)))\b")),
     Rule("plan", _p(
         r"(?:<am> <adv>(?:planning|hoping|going) (?:to (?:move|start|open|apply|retire|buy|travel|"
         r"become|get married|run|learn|visit|study)|a (?:trip|wedding|move|holiday|vacation|party)"

@@ -10,8 +10,15 @@ from datetime import datetime
 from flows.extract.text import extractable_text, said_by
 from flows.rules import chinese, english
 from flows.rules.clauses import clauses, holds_secret, is_chinese, is_hypothetical, sentences
+from flows.rules.dated import resolved
 from flows.rules.dates import Span, resolve, resolve_end
-from flows.rules.person import strip_opening_zh, third_person_en, third_person_zh
+from flows.rules.person import (
+    alone_en,
+    alone_zh,
+    strip_opening_zh,
+    third_person_en,
+    third_person_zh,
+)
 from flows.rules.rule import Rule
 from stores.records import Extraction, Memory, SourcedEvent, Window
 
@@ -41,7 +48,7 @@ _OPENING_EN = re.compile(
 )
 _DATE_FIRST = re.compile(
     r"(?P<date>(?:(?:back )?in|on|last|next|this|during|since|yesterday|tomorrow|today|tonight|"
-    r"by)\b[^,]{0,40}?),?\s+(?P<rest>(?:I|my|we)\b.*)$",
+    r"by)\b(?!')[^,]{0,40}?),?\s+(?P<rest>(?:I|my|we)\b.*)$",
     re.IGNORECASE | re.DOTALL,
 )
 _GREETED_NAME = re.compile(
@@ -58,13 +65,31 @@ _FUTURE = re.compile(
     re.IGNORECASE,
 )
 # "I bought it": nobody can tell what, once the conversation is gone.
-_DANGLING = re.compile(
-    r"(?:I|we)\b(?:'\w+)? (?:\S+ ){0,4}?(?:it|them|him|her|this|that|these|those|there|here)\b"
+_A_TIME = (
     r"(?! (?:morning|afternoon|evening|week|weekend|month|year|spring|summer|autumn|fall|winter|"
     r"coming|past|(?:mon|tues|wednes|thurs|fri|satur|sun)day|january|february|march|april|may|june|"
     r"july|august|september|october|november|december)\b)"
-    r"|I\b.* (?:in|of|about|for) (?:it|that|them)(?=[,.]| last| yesterday|\W*$)",
+)
+_DANGLING = re.compile(
+    r"(?:I|we)\b(?:'\w+)? (?:\S+ ){0,4}?(?:it|them|him|her|this|that|these|those|there|here)\b"
+    + _A_TIME
+    + r"|I\b.* (?:in|of|about|for) (?:it|that|them)(?=[,.]| last| yesterday|\W*$)"
+    r"|.* (?:with|of|in|for|about|at|to|from|on|like|using) (?:this|that|these|those)\b"
+    + _A_TIME
+    + r" \w|I\b.* (?:a few|some|one|two|several) more(?= last| this| yesterday|\W*$)",
     re.IGNORECASE,
+)
+# "Reviews of what I bought last month": the day of the buying is not the one of the reviews.
+_OF_ANOTHER_THING = re.compile(
+    r"\s(?:that|which|who|whose|where|because|especially|(?:I|we)(?:'\w+)?"
+    r"|(?:after|before|since) (?:\w+ing|I|we))\s.*",
+    re.IGNORECASE | re.DOTALL,
+)
+# "I work for Acme, they are kind": what is said next of somebody else is no part of the fact.
+_OF_SOMEBODY_ELSE = re.compile(
+    r",? (?:and|but) (?:so (?:is|are|does|do)|she|he|it|they|this|these|those|everyone|others)\b.*"
+    r"|, (?:(?:it|she|he|they)(?:'\w+)?|so (?!that\b|far\b|\S+ed\b).*) .*",
+    re.IGNORECASE | re.DOTALL,
 )
 # What a clause or request must begin with, or hold, for any English rule to match: most do not.
 _MAY_STATE = re.compile(
@@ -97,6 +122,7 @@ class _Language:
     :arg whole: the rules for whole sentences, tried first.
     :arg may_ask: a sentence without any of these words, in lower case, is not tried on them.
     :arg may_state: a clause that does not begin like this is not tried on the other rules.
+    :arg alone: a clause without the words that tie it to what was said before.
     :arg request: how a standing request is told, in the user's own words.
     """
 
@@ -105,6 +131,7 @@ class _Language:
     may_state: re.Pattern[str]
     per_clause: tuple[Rule, ...]
     without_opening: Callable[[str], str]
+    alone: Callable[[str], str]
     third_person: Callable[[str], str]
     request: str
 
@@ -114,6 +141,7 @@ class _Language:
         *,
         rules: tuple[Rule, ...],
         without_opening: Callable[[str], str],
+        alone: Callable[[str], str],
         third_person: Callable[[str], str],
         request: str,
         may_ask: tuple[str, ...],
@@ -125,6 +153,7 @@ class _Language:
             whole=tuple(rule for rule in rules if rule.whole),
             per_clause=tuple(rule for rule in rules if not rule.whole),
             without_opening=without_opening,
+            alone=alone,
             third_person=third_person,
             request=request,
         )
@@ -133,6 +162,7 @@ class _Language:
 _ENGLISH = _Language.of(
     rules=english.RULES,
     without_opening=lambda clause: _OPENING_EN.sub("", clause, count=1),
+    alone=alone_en,
     third_person=third_person_en,
     request='User\'s standing request: "{}"',
     may_ask=_MAY_ASK,
@@ -141,6 +171,7 @@ _ENGLISH = _Language.of(
 _CHINESE = _Language.of(
     rules=chinese.RULES,
     without_opening=strip_opening_zh,
+    alone=alone_zh,
     third_person=third_person_zh,
     request="用户的长期要求：“{}”",
     may_ask=("",),
@@ -156,7 +187,7 @@ class RuleExtractor:
     in which they were said, on any machine. It asks nobody, and never raises.
     """
 
-    version = "rules/2"
+    version = "rules/3"
 
     async def extract(self, window: Window, previous_error: str | None) -> Extraction:
         """Extract from a window; ``previous_error`` means nothing to rules."""
@@ -219,7 +250,7 @@ def _of_clause(
     date_first = _DATE_FIRST.match(clause)
     if date_first and resolve(date_first["date"], said_at, future=False) is None:
         return []  # "in case I", "on days when I"
-    stated = date_first["rest"] if date_first else clause
+    stated = language.alone(date_first["rest"] if date_first else clause)
     if rules is language.per_clause and (
         not language.may_state.match(stated) or _TO_THE_ASSISTANT.search(stated)
     ):
@@ -239,7 +270,9 @@ def _of_clause(
             continue
         if rule.type == "episodic":
             # The end of a state is no day on which it happens.
-            span = None if until else resolve(clause, said_at, future=future)
+            own = stated[: found.end()] + _OF_ANOTHER_THING.sub("", stated[found.end() :])
+            dated = f"{date_first['date']}, {own}" if date_first else own
+            span = None if until else resolve(dated, said_at, future=future)
             if rule.dated and span is None and until is None:
                 continue
         if rule.type == "instruction":
@@ -247,9 +280,10 @@ def _of_clause(
         elif is_hypothetical(stated) or (rule.text is None and _DANGLING.match(stated)):
             continue
         else:
-            text = rule.text_of(found) or language.third_person(stated)
-            if date_first and rule.text is None:
-                text = f"{date_first['date'].capitalize()}, {text}"
+            text = rule.text_of(found) or _told(
+                language, rule, stated, date_first["date"] if date_first else ""
+            )
+            text, _ = resolved(text, None, said_at)
         memories.append(
             Memory(
                 text=text,
@@ -265,6 +299,12 @@ def _of_clause(
         if rule.final:
             break
     return memories
+
+
+def _told(language: _Language, rule: Rule, stated: str, date: str) -> str:
+    own = _OF_SOMEBODY_ELSE.sub("", stated) if rule.type == "persona" else stated
+    text = language.third_person(own)
+    return f"{date[0].upper()}{date[1:]}, {text}" if date else text
 
 
 def _end(span: Span | None, until: datetime | None) -> datetime | None:

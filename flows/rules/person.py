@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["strip_opening_zh", "third_person_en", "third_person_zh"]
+__all__ = ["alone_en", "alone_zh", "strip_opening_zh", "third_person_en", "third_person_zh"]
 
 _ADVERB = (
     r"(?:really|also|just|still|always|never|absolutely|actually|currently|now|then|recently|"
@@ -36,7 +36,22 @@ _PRESENT = (
     r"live|work|love|like|enjoy|prefer|play|run|walk|swim|cook|drink|eat|read|write|teach|study|"
     r"have|speak|hate|bake|paint|travel|sing|dance|cycle|go|own|collect|volunteer|train|practi[sc]e|watch|listen"
 )
+_MY = re.compile(r"\bmy\b", re.IGNORECASE)
 _SECOND_VERB = re.compile(rf"^( (?:and|or) (?:{_ADVERB} )*)({_PRESENT})\b")
+_LATER_VERB = re.compile(
+    rf"^((?:(?! to ).)*? (?:and|but) (?:{_ADVERB} )*)(have|want|need|prefer|hope)"
+    r"(?= (?:to|a|an|the|my|it|them|more)\b)"
+)
+_HABIT = re.compile(r"\b(?:usually|often|always|never|sometimes|rarely|normally|typically)\b")
+_LINKING = re.compile(
+    r"^((?:I|we)(?:'\w+)?(?: (?:am|are|have|was|were|will|had))?)(?: (?:also|even|actually|then))+"
+    r"(?= )",
+    re.IGNORECASE,
+)
+_LINKING_AT_END = re.compile(r",? (?:too|as well|instead)(?=[.!\s]*$|,)", re.IGNORECASE)
+_LINKING_ZH = re.compile(
+    r"(我们?)(?:还|也|其实)+(?=很|非常|比较|特别|喜欢|爱|会|有[一两]|养|对|买)"
+)
 _PARTNER = re.compile(r"^my ((?:[\w'-]+ ){0,3}?[\w'-]+) and I\b", re.IGNORECASE)
 
 _INSIDE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
@@ -64,6 +79,24 @@ _LOOSE_END = re.compile(
     r"honestly|i guess|again))*)$",
     re.IGNORECASE,
 )
+
+
+def alone_en(clause: str) -> str:
+    """Take away the words that tie a clause to the one before, which nobody will see.
+
+    >>> alone_en("I've also joined a choir, too"), alone_en("I love rain instead.")
+    ("I've joined a choir", 'I love rain.')
+    """
+    return _LINKING_AT_END.sub("", _LINKING.sub(r"\1", clause))
+
+
+def alone_zh(clause: str) -> str:
+    """Do the same for a Chinese clause.
+
+    >>> alone_zh("我还很喜欢读书"), alone_zh("我还在上海")
+    ('我很喜欢读书', '我还在上海')
+    """
+    return _LINKING_ZH.sub(r"\1", clause, count=1)
 
 
 def _conjugate(verb: str) -> str:
@@ -102,7 +135,7 @@ def third_person_en(clause: str) -> str:
     elif clause[:3].lower() in {"my ", "our"}:
         told = f"User's {_inside(clause.split(' ', 1)[-1])}"
     else:
-        told = _inside(clause)
+        told = _inside(clause if "User" in clause else _MY.sub("User's", clause, count=1))
         told = told[:1].upper() + told[1:]
     return told if told.endswith(_CLOSED) else f"{told}."
 
@@ -113,16 +146,17 @@ def _predicate(short: str | None, rest: str) -> str:
     found = _FIRST_VERB.match(rest)
     if found is None:
         return _inside(rest)
-    verb = _conjugate(found[2])
+    verb = "reads" if found[2] == "read" and _HABIT.search(found[1]) else _conjugate(found[2])
     tail = _inside(found[3])
     if verb != found[2]:
-        tail = _SECOND_VERB.sub(lambda more: more[1] + _conjugate(more[2]), tail)
+        for later in (_SECOND_VERB, _LATER_VERB):
+            tail = later.sub(lambda more: more[1] + _conjugate(more[2]), tail)
     return f"{found[1]}{verb}{tail}"
 
 
 _ZH_FILLER_AT_START = re.compile(
     r"^(?:(?:对了|其实|嗯+|哦+|啊|哎呀?|嗨|哈喽|你好啊?|您好|不对|(?:我|我?刚才|前面)?(?:说错|搞错|弄错|记错|写错)了?|口误|不是|另外|还有|"
-    r"而且|"
+    r"而且|那么|那(?=今|昨|明|我)|"
     r"然后|所以|但是?|不过|因为|顺便说一下|话说|说起来|告诉你|是的|好的|谢谢|嘿|哈哈+|对|那个|"
     r"记一下|记住|"
     r"补充一下|更正一下|纠正一下|跟你说)[，,、：:！!\s]*)+"

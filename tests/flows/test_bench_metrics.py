@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 
 from flows.bench.building import BuildCost
 from flows.bench.metrics import estimate, evidence_found, paired, tokens_for
+from flows.bench.report import to_html
 from flows.bench.results import Line
 from flows.bench.rows import rows_named
 from flows.bench.summary import Price, Tally, fields_of, summarise, to_csv
@@ -118,6 +120,22 @@ def test_the_table_has_the_promised_columns_in_front() -> None:
         "build_calls",
     ]
     assert (row["row"], row["accuracy"], row["recall_at_10"]) == ("plain", "", "1.0")
+
+
+def test_what_could_not_be_answered_is_counted_and_told() -> None:
+    answered = line("q1", "plain", 1.0, correct=True)
+    cut_off = replace(line("q2", "plain", 1.0, correct=False), error="cut <off>")
+    unnamed = replace(line("q3", "plain", 1.0, correct=True), evidence_at={})
+    rows = rows_named(["plain"])
+    summaries = summarise([answered, cut_off, unnamed], rows, Tally({}, {}))
+    fields = fields_of(summaries[0])
+    assert (fields["questions"], fields["evidence_questions"], fields["errors"]) == (3, 2, 1)
+    config = {"benchmark": "b", "half": "dev", "half_rule": "", "reader": "r", "judge": "",
+              "extractor": "", "commit": ""}  # fmt: skip
+    told = to_html(rows, summaries, {}, [], config)
+    assert "<b>plain</b>: 1 of 3: cut &lt;off&gt;" in told
+    assert "Not answered" not in to_html(rows, summarise([answered], rows, Tally({}, {})), {}, [],
+                                         config)  # fmt: skip
 
 
 def test_rows_keep_their_order_and_the_baseline() -> None:

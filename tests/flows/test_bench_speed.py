@@ -143,9 +143,11 @@ def test_a_run_writes_tables_curves_and_report_and_names_what_failed(
     assert told["failed"] == {"pipeline": "Java <is> missing"}
     assert told["curves"][0]["series"]["recall, p95"] == [[1000.0, 30.0], [50_000.0, 30.0]]
     assert told["config"]["started"]["processors"] >= 1
+    assert told["config"]["seconds_of_each"].keys() == {" ".join(one) for one in asked}
     assert len(json.loads((tmp_path / "recall.json").read_text())) == 2
     report = (tmp_path / "report.html").read_text()
     assert "Java &lt;is&gt; missing" in report
+    assert "Chat model and embeddings are <b>scripted</b>" in report
     assert report.count("<svg") == 1
     assert "src=" not in report
 
@@ -171,6 +173,12 @@ def test_what_cannot_be_measured_is_said(
         speed.main()
     assert ended.value.code == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [*speed.BENCHMARKS, *speed.PEERS.values()])
+def test_each_benchmark_is_there_and_prints_json(name: str) -> None:
+    source = Path(speed.__file__).with_name(f"{name}.py").read_text()
+    assert '"--json"' in source  # what a run asks of all of them
 
 
 def test_a_peer_alone_is_a_run_and_keeps_its_environment_in_the_folder(tmp_path: Path) -> None:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import bytewax.operators as op
 import pytest
+from bytewax.dataflow import Dataflow
+from bytewax.recovery import RecoveryConfig, init_db_dir
+from bytewax.testing import TestingSink, TestingSource, run_main
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flows.persona import QueuedPersonaJob, hold_jobs
 from flows.persona.draft import LIMITS, Draft, faults, read_draft, render_draft
 from flows.persona.triggers import due
 from flows.persona.writer import persona_by_rules
 from flows.scenes.errors import RunRefused
 from flows.scenes.writer import RULES
 from stores.errors import MalformedAnswer, ServiceUnavailable
-from stores.records import Atom, PersonaJob, Profile, Tombstone
+from stores.records import Atom, LogRecord, PersonaJob, Position, Profile, Tombstone
 from stores.scenes import ProfileFile
 from stores.tombstones import Tombstones
 from stores.value_keys import value_keys
@@ -324,3 +330,40 @@ def test_rules_tell_a_plan_that_is_neither_over_nor_tomorrow() -> None:
 def test_rules_tell_a_request_as_a_sentence() -> None:
     asked = fact(1, 'User\'s standing request: "never suggest seafood."', type="instruction")
     assert "\n- Never suggest seafood. (" in persona_by_rules([asked], "chat", at(0))
+
+
+# --- when its jobs go to the stage -------------------------------------------------------------
+
+
+def _ran(root: Path, *, live: bool, stopping: bool = False) -> list[str]:
+    """Run jobs of a scope through the step; the last of them shows what came before the end."""
+    came: list[str] = []
+    flow = Dataflow("test")
+    jobs = [PersonaJob(job_id=f"j{n}", scope=SCOPE, reason="r", occurred_at=at(n)) for n in (1, 2)]
+    record = LogRecord(Position("l3.jobs", 0, 0), 0, b"k", b"")
+    queued = [QueuedPersonaJob(one, record) for one in jobs]
+    read = op.input("in", flow, TestingSource([*queued, TestingSource.ABORT()]))
+    keyed = op.key_on("key", read, lambda one: one.job.scope)
+    due = hold_jobs("hold", keyed, live=live, stopping=lambda: stopping)
+    seen = op.map("seen", due, lambda item: came.append(item[1].job.job_id))
+    op.output("out", seen, TestingSink([]))
+    recovery = RecoveryConfig(str(root))
+    run_main(flow, epoch_interval=timedelta(), recovery_config=recovery)
+    before_the_end = list(came)
+    run_main(flow, epoch_interval=timedelta(), recovery_config=recovery)
+    return [*before_the_end, "|", *came[len(before_the_end) :]]
+
+
+@pytest.mark.parametrize(
+    ("live", "stopping", "came"),
+    [
+        (True, False, ["j1", "j2", "|"]),
+        (False, False, ["|", "j1", "j2"]),
+        (False, True, ["|"]),
+    ],
+)
+def test_jobs_wait_for_the_end_of_the_input_and_over_a_crash_where_the_flow_is_not_live(
+    tmp_path: Path, live: bool, stopping: bool, came: list[str]
+) -> None:
+    init_db_dir(tmp_path, 1)
+    assert _ran(tmp_path, live=live, stopping=stopping) == came

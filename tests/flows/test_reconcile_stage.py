@@ -204,14 +204,15 @@ class HalfStore(MemoryStore):
 def test_killed_with_half_of_a_write_in_the_store_the_rest_of_it_follows(
     model: bool, killed_in: int, keeper: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    def notes() -> UnfinishedWrites:
+        if keeper == "files":
+            return UnfinishedInFiles(tmp_path / "unfinished")
+        return UnfinishedInRedis(request.getfixturevalue("redis_server").url, tmp_path.name)
+
     def work() -> Reconciler:
         """Be a new process: nothing is in memory but what the notes say."""
-        unfinished: UnfinishedWrites = UnfinishedInFiles(tmp_path / "unfinished")
-        if keeper == "redis":
-            url = request.getfixturevalue("redis_server").url
-            unfinished = UnfinishedInRedis(url, tmp_path.name)
         return Reconciler(
-            store, Words(), StillClock(), chat=journal if model else None, unfinished=unfinished
+            store, Words(), StillClock(), chat=journal if model else None, unfinished=notes()
         )
 
     store, chat = HalfStore(), Answering(_moves)
@@ -227,7 +228,11 @@ def test_killed_with_half_of_a_write_in_the_store_the_rest_of_it_follows(
         run(work(), *WINDOWS[:killed_in])
         (result,) = run(work(), WINDOWS[killed_in])
         assert len(chat.requests) == asked
+        assert notes().get(WINDOWS[0].window.scope) is None, (
+            "text of memories is kept no longer than needed"
+        )
     run(work(), *WINDOWS[killed_in + 1 :])
+    assert notes().get(WINDOWS[0].window.scope) is None
     atoms, named = _undisturbed(model)
     assert store.atoms == atoms
     if result is not None:

@@ -168,6 +168,33 @@ def test_a_long_job_takes_several_runs_and_goes_on_after_a_crash(world: World) -
     assert scenes.chat and scenes.chat.asked_anew == 3
 
 
+def test_runs_of_many_scopes_share_the_answers_that_may_be_asked_for_at_once(
+    world: World,
+) -> None:
+    now, most, opened = [0], [0], [0]
+
+    async def asked(request: ChatRequest) -> Any:
+        now[0] += 1
+        most[0] = max(most[0], now[0])
+        opened[0] = max(opened[0], len(list(scenes.folder._root.glob("*/work-*"))))
+        await asyncio.sleep(0.02)
+        now[0] -= 1
+        ids = [line[0] for line in shown(request, "atoms")]
+        return steps(step("write", "me.md", text=scene_text("Said so.", *ids)), DONE)
+
+    scenes = world(lambda number, request: asked(request), agent_limits=AgentLimits(at_once=2))
+    told = [fact(at, scope=f"acme/helper/{at}") for at in range(1, 7)]
+    scenes.atoms.put(*told)
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*(scenes.work([joined(one, scope=one.scope)], None) for one in told))
+
+    asyncio.run(all_at_once())
+    assert most[0] == 2
+    assert opened[0] > 2, "the others did not get their copies ready meanwhile"
+    assert all(scenes.folder.files(one.scope) for one in told)
+
+
 # --- what a model forgets --------------------------------------------------------------------
 
 

@@ -74,6 +74,11 @@ def test_five_user_turns_close_a_window() -> None:
     ]
 
 
+def test_the_turns_of_all_users_of_a_session_count_together() -> None:
+    users = [sourced(f"u{n}", seconds=n, name=("Ana", "Bo")[n % 2]) for n in range(6)]
+    assert [(why, len(ids)) for _, why, ids in _cut(users)] == [("turns", 5), ("end_of_input", 1)]
+
+
 def test_warm_up_closes_at_one_two_and_four() -> None:
     users = [sourced(f"u{n}", seconds=n) for n in range(13)]
     cut = _cut(users, WindowPolicy(warmup=True))

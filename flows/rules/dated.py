@@ -1,0 +1,54 @@
+"""Relative dates in a memory's text: the day they mean is written behind it.
+
+"Next Wednesday" alone is wrong a week later. The rules keep such words as they were said, and a
+model that is asked to resolve them may leave them; so that is done here, for both, where the words
+leave no doubt.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from flows.rules.dates import Span, resolve
+
+__all__ = ["resolved"]
+
+_DAYS = r"(?:mon|tue(?:s)?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?"
+_RELATIVE = re.compile(
+    rf"\b(?:yesterday|tomorrow|today|tonight|last night|(?:last|next|this) (?:{_DAYS}|week(?:end)?"
+    r"|month|year)|(?:a|an|one|two|three|four|five|six|\d{1,2}) (?:day|week|month|year)s? ago)\b"
+    r"|昨天|昨晚|明天|明晚|后天|前天|今天|今晚|(?:上|下|这|本)(?:个)?(?:周|星期|礼拜)[一二三四五六日天末]"
+    r"|(?:上|下)个?月",
+    re.IGNORECASE,
+)
+_DATED = re.compile(r"\d{4}")
+_TO_COME = re.compile(r"\b(?:tomorrow|tonight|next|will)\b|明|后天|下", re.IGNORECASE)
+
+
+def resolved(text: str, start: datetime | None, said_at: datetime) -> tuple[str, Span | None]:
+    """Give a text with its relative date written behind it, and the time it means.
+
+    ``None`` and the text as it is where there is nothing to resolve: the text names a year, or
+    no relative date, or the model gave another time than that of the message.
+
+    :arg start: when the model says that it takes place.
+    :arg said_at: in the speaker's own UTC offset.
+
+    >>> from datetime import timezone
+    >>> said = datetime(2025, 3, 5, 9, 30, tzinfo=timezone.utc)  # a Wednesday
+    >>> resolved("User has an exam next Wednesday", None, said)[0]
+    'User has an exam next Wednesday (2025-03-12)'
+    >>> resolved("User has an exam on 2025-03-12 (next Wednesday)", None, said)[1] is None
+    True
+    """
+    told = start is not None and abs((start - said_at).total_seconds()) >= 60  # noqa: PLR2004
+    if told or _DATED.search(text) or not _RELATIVE.search(text):
+        return text, None
+    span = resolve(text, said_at, future=_TO_COME.search(text) is not None)
+    if span is None:
+        return text, None
+    day = f"{span.start:%Y-%m-%d}"
+    end = f"{span.end:%Y-%m-%d}" if span.end else day
+    closed = text.rstrip(".。")
+    return f"{closed} ({day if day == end else f'{day} – {end}'}){text[len(closed) :]}", span

@@ -396,6 +396,8 @@ def _tell(
     for values in shown:
         table.add_row(*("" if values[name] is None else str(values[name]) for name in _SHOWN))
     out.print(table)
+    if failed := sum(sum(one.errors.values()) for one in summaries):
+        err.print(f"{failed} answers failed and count as wrong; the report says why")
     out.print(f"report: {report}")
 
 

@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from connectors import tracing
 from connectors.settings import ScopeField, Settings
-from flows import PIPELINE
-from flows.cli.common import Brokers, DataDir, err, settings_from
-from flows.cli.serve import listen
-from flows.runner import StopSignal, SystemClock, stop_on_signals
-from stores.errors import SedimentError, SettingsError
+from flows.cli.common import Brokers, DataDir, settings_from
+from flows.cli.serving import Following, answer_over_http, listen, opened_service
+from flows.runner import StopSignal, stop_on_signals
+from stores.errors import SettingsError
 
 if TYPE_CHECKING:
-    from socket import socket
-
-    import uvicorn
-    from fastapi import FastAPI
-
     from connectors.query.auth import Credential, Keys
-    from connectors.query.service import Service
-    from flows.generations import PointerWatch
     from flows.opening import StoreServer
     from stores.protocols import Embedder
-    from stores.records import OutRecord
 
 __all__ = ["mcp"]
-
-_POLL_S = 0.1
-_LOOK_S = 1.0
-"""Seconds between two looks at which generation is promoted."""
 
 
 def mcp(
@@ -97,13 +84,15 @@ def _serve_stdio(settings: Settings, asked: dict[ScopeField, str | None]) -> Non
         credential = _credential(settings, keys, asked)
         return Caller(credential, CallNote(key=credential.id))
 
-    async def serving() -> None:
-        async with _Following(settings) as following:
-            in_use = ServiceInUse(following.service)
-            following.tell(in_use.switch)
-            await memory_server(in_use, caller_of).run_stdio_async()
+    with _opening(settings) as opened:
 
-    asyncio.run(serving())
+        async def serving() -> None:
+            async with Following(settings, opened) as following:
+                in_use = ServiceInUse(following.side.service)
+                async with following.looking(lambda side: in_use.switch(side.service)):
+                    await memory_server(in_use, caller_of).run_stdio_async()
+
+        asyncio.run(serving())
 
 
 def _credential(
@@ -139,184 +128,58 @@ def _credential(
 
 def _serve_http(settings: Settings) -> None:
     from connectors.mcp.http import MCP_PATH, http_app
-    from connectors.query.app import server_config
     from connectors.query.keys_file import check_bind
-    from connectors.query.switch import SwitchedApp
 
     check_bind(settings.host, settings)
-
-    async def serving(listening: socket) -> None:
-        switched = SwitchedApp()
-
-        async def switch(service: Service) -> None:
-            # All that it asks of an app is its lifespan, which any Starlette app has.
-            await switched.switch(cast("FastAPI", http_app(service)))
-
-        async with _Following(settings) as following:
-            await switch(following.service)
-            following.tell(switch)
-            config = server_config(switched, settings)
-            config.lifespan = "off"  # the switch runs it, of every app it serves
-            server = _server(config)
-            host, port = listening.getsockname()[:2]
-            running = asyncio.create_task(server.serve(sockets=[listening]))
-            told = False
-            try:
-                while not running.done() and not stop():
-                    if server.started and not told:
-                        told = True
-                        err.print(f"serving tools on http://{host}:{port}{MCP_PATH}")
-                    await asyncio.sleep(_POLL_S)
-            finally:
-                server.should_exit = True
-                await running
-                await following.rest()
-                await switched.aclose()
-
     stop = StopSignal()
     with (
         stop_on_signals(stop),
         tracing.traced_process(settings, "mcp"),
         listen(settings) as listening,
+        _opening(settings) as opened,
     ):
-        asyncio.run(serving(listening))
+
+        async def serving() -> None:
+            async with Following(settings, opened) as following:
+                await answer_over_http(
+                    following,
+                    lambda side: http_app(side.service),
+                    listening,
+                    over=stop,
+                    said=f"serving tools on {{address}}{MCP_PATH}",
+                )
+
+        asyncio.run(serving())
 
 
-def _server(config: uvicorn.Config) -> uvicorn.Server:
-    import uvicorn
+@contextmanager
+def _opening(settings: Settings) -> Iterator[Callable[[Settings], _Side]]:
+    """Reach the store, and give what opens the service over a generation."""
+    from connectors.embeddings import make_embedder
+    from flows.opening import open_store_server
 
-    class Server(uvicorn.Server):
-        @contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            """Leave signals to :func:`flows.runner.stop_on_signals`: the store is closed first."""
-            yield
-
-    return Server(config)
-
-
-class _Following:
-    """The service over the generation that counts, and over each that is promoted later.
-
-    Where a setting names a generation it stays with that one. One that cannot be opened is said
-    once, and the one before goes on.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._refused = ""
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> _Following:
-        from connectors.embeddings import make_embedder
-        from flows.opening import generation_log, open_store_server, resolved
-
-        self._stack = ExitStack()
-        with ExitStack() as stack:
-            self._embedder = make_embedder(self._settings)
-            self._server = stack.enter_context(open_store_server(self._settings, write=False))
-            self._watch = (
-                None if self._settings.generation else generation_log(self._settings).watch()
-            )
-            if self._watch is not None:
-                stack.callback(self._watch.close)
-            self._opened = await asyncio.to_thread(self._open, resolved(self._settings))
-            self._stack = stack.pop_all()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.rest()
-        await asyncio.to_thread(self._opened.close)
-        await asyncio.to_thread(self._stack.close)
-
-    @property
-    def service(self) -> Service:
-        """Give the service over the generation that counts now."""
-        return self._opened.service
-
-    def tell(self, switch: Callable[[Service], Awaitable[None]]) -> None:
-        """Look for a promotion every second from now on, and go over with ``switch``."""
-        if self._watch is not None:
-            self._task = asyncio.create_task(self._follow(self._watch, switch))
-
-    async def rest(self) -> None:
-        """Look no more. Idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
-
-    async def _follow(
-        self, watch: PointerWatch, switch: Callable[[Service], Awaitable[None]]
-    ) -> None:
-        from flows.opening import in_generation
-
-        while True:
-            generation = await asyncio.to_thread(watch.look)
-            if generation != self._opened.generation:
-                try:
-                    await self._go_over(in_generation(self._settings, generation), switch)
-                except SedimentError as error:
-                    if self._refused != error.message:
-                        self._refused = error.message
-                        err.print(
-                            f"cannot serve generation {generation}, still serving "
-                            f"{self._opened.generation}: {error.message}",
-                            style="red",
-                            markup=False,
-                        )
-            await asyncio.sleep(_LOOK_S)
-
-    async def _go_over(
-        self, settings: Settings, switch: Callable[[Service], Awaitable[None]]
-    ) -> None:
-        opened = await asyncio.to_thread(self._open, settings)
-        try:
-            await switch(opened.service)
-        except BaseException:
-            await asyncio.to_thread(opened.close)
-            raise
-        before, self._opened, self._refused = self._opened, opened, ""
-        err.print(f"serving generation {opened.generation}")
-        await asyncio.to_thread(before.close)
-
-    def _open(self, settings: Settings) -> _Opened:
-        return _Opened(settings, self._embedder, self._server)
+    embedder = make_embedder(settings)
+    with open_store_server(settings, write=False) as server:
+        yield lambda one: _Side(one, embedder, server)
 
 
-class _Opened:
+class _Side:
     """The service over one generation. Opening and closing block."""
 
     def __init__(self, settings: Settings, embedder: Embedder, server: StoreServer) -> None:
-        from connectors.query.service import open_service
         from flows.opening import open_log, open_store
 
-        self.generation = settings.generation_name
-        log = open_log(settings)
-
-        def append(records: list[OutRecord]) -> None:
-            log.appender.append(records)
-
-        def look_at_log() -> None:
-            log.reader.end_offsets(settings.topic("l0.events"))
-
-        def look_at_store() -> None:
-            store.describe()
-
+        self.settings = settings
         with ExitStack() as stack:
             store = stack.enter_context(open_store(settings, embedder, write=False, server=server))
             self.service = stack.enter_context(
-                open_service(
-                    settings,
-                    store=store,
-                    embedder=embedder,
-                    append=append,
-                    checks={"log": look_at_log, "milvus": look_at_store},
-                    clock=SystemClock(),
-                    pipeline=PIPELINE,
-                )
+                opened_service(settings, open_log(settings), store, embedder)
             )
-            self._stack = stack.pop_all()
+            self._opened = stack.pop_all()
+
+    def start(self) -> None:
+        """Do nothing: it only answers."""
 
     def close(self) -> None:
         """Close everything."""
-        self._stack.close()
+        self._opened.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Annotated
@@ -24,6 +24,7 @@ from flows.cli.common import (
     scope_label,
     scope_of,
 )
+from flows.cli.resting import hides
 from flows.cli.scenes import show_file, show_history
 from flows.runner import SystemClock
 from stores.errors import UserError
@@ -51,13 +52,20 @@ def _opened(settings: Settings) -> Iterator[tuple[SceneFolder, SceneFolder]]:
 
 
 def persona_with_navigation(
-    personas: SceneFolder, scenes: SceneFolder, scope: str
+    personas: SceneFolder,
+    scenes: SceneFolder,
+    scope: str,
+    hidden: Callable[[ProfileFile], bool] = lambda file: False,
 ) -> ProfileFile | None:
-    """Give a scope's persona with the scenes as they are now behind it; ``None`` without one."""
+    """Give a scope's persona with the scenes as they are now behind it; ``None`` without one.
+
+    :arg hidden: says which scenes are not to be named.
+    """
     file = personas.files(scope).get(_FILE)
     if file is None:
         return None
-    return replace(file, body=with_navigation(file.body, index_of(scenes.files(scope))))
+    named = {name: one for name, one in scenes.files(scope).items() if not hidden(one)}
+    return replace(file, body=with_navigation(file.body, index_of(named)))
 
 
 @persona.command("show")
@@ -78,16 +86,18 @@ def show(
     """
     settings = memory_settings_from(data_dir=data_dir)
     scope = scope_of(settings, tenant, agent, user, team)
+    hidden = hides(settings, scope)
     with _opened(settings) as (personas, scene_folder):
         if generation is not None:
             files = personas.files(scope, generation)
         else:
-            file = persona_with_navigation(personas, scene_folder, scope)
+            file = persona_with_navigation(personas, scene_folder, scope, hidden)
             files = {_FILE: file} if file is not None else {}
     if not files:
         message = f"{scope_label(scope)} has no persona yet; it is written after the first scenes"
         raise UserError(message)
-    show_file(_FILE, files, scope, json=json)
+    told = {name: one for name, one in files.items() if not hidden(one)}
+    show_file(_FILE, files, told, scope, json=json)
 
 
 @persona.command("history")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
-from datetime import timedelta
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,25 +22,26 @@ from flows.cli.common import (
     err,
     out,
     print_json,
+    set_up_logging,
     settings_from,
 )
 from flows.cli.run import extractor_line
-from flows.progress import Progress
 from flows.replay.answers import AnswerTally
-from flows.runner import FlowRun, StopSignal, stop_on_signals
+from flows.replay.counts import Counts
+from flows.runner import StopSignal, stop_on_signals
 from stores.errors import FlowHalted, NoRecordedAnswer, UserError
 
 if TYPE_CHECKING:
     from flows.replay.dry_run import Estimate
     from flows.replay.job import Job
-    from flows.replay.plan import ReplayPlan
+    from flows.replay.running import Opened, Share
     from flows.replay.stage_calls import StageCalls
     from stores.milvus import MilvusStore
     from stores.protocols import Embedder
 
 __all__ = ["replay"]
 
-_POLL_S = 0.2
+_LEAST_S = 0.2
 _NO_ANSWER = NoRecordedAnswer.reason
 
 
@@ -64,7 +64,13 @@ def replay(
             "(recorded, else asked), fresh (asked anew and kept apart)."
         ),
     ] = "missing",
-    workers: Annotated[int, typer.Option(min=1, help="Worker threads.")] = 1,
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Worker processes, with Kafka and a Milvus server; elsewhere threads of this one.",
+        ),
+    ] = 1,
     rate: Annotated[
         float, typer.Option(min=0, help="Events per second at most; 0 is as fast as it goes.")
     ] = 0,
@@ -239,12 +245,11 @@ def _print_estimate(
 
 @dataclass
 class _Run:
-    """How far a replay is. Counts of this process."""
+    """How far a replay is: counts of this command, over its phases."""
 
     stop: StopSignal
-    progress: Progress
-    tally: AnswerTally
     began: float
+    counts: Counts = field(default_factory=Counts)
 
     @property
     def seconds(self) -> float:
@@ -255,8 +260,10 @@ def _fill(job: Job, *, follow: bool, workers: int, rate: float, json: bool) -> N
     from connectors.embeddings import make_embedder
     from flows.opening import prepare_topics
     from flows.replay.lock import only_one
+    from flows.replay.processes import run_processes, why_threads
+    from flows.replay.running import run_share
 
-    run = _Run(StopSignal(), Progress(), AnswerTally(), time.monotonic())
+    run = _Run(StopSignal(), time.monotonic())
     generation = job.manifest()  # first: what is refused leaves nothing behind
     if not generation.settings:
         err.print(
@@ -264,6 +271,9 @@ def _fill(job: Job, *, follow: bool, workers: int, rate: float, json: bool) -> N
             "tell whether they are the same now",
             style="yellow",
         )
+    alone = "one worker" if workers == 1 else why_threads(job.settings, job.asked.answers)
+    if alone and workers > 1:
+        err.print(f"{workers} threads of this process: {alone}", soft_wrap=True)
     embedder = make_embedder(job.settings)
     with (
         stop_on_signals(run.stop),
@@ -274,17 +284,24 @@ def _fill(job: Job, *, follow: bool, workers: int, rate: float, json: bool) -> N
         job.register.write(generation)
         err.print(extractor_line(job.settings))
 
-        def phase(plan: ReplayPlan, bars: Bars) -> None:
-            _phase(job, run, plan, (store, embedder), workers, bars)
+        def phase(share: Share, bars: Bars) -> None:
+            show = _show(job, share.follow, bars, run.counts)
+            if alone:
+                done = run_share(share, (store, embedder), run.stop, show, workers=workers)
+            else:
+                done = run_processes(share, _opened, workers, run.stop, show)
+            run.counts += done
+            if not run.stop() and not share.follow:  # also what an earlier run had read
+                bars.update(bars.task_ids[0], completed=job.span.records)
 
         try:
             with _bars() as bars:
-                phase(_plan(job, run, rate=rate, keep_open=follow), bars)
+                phase(_share(job, rate=rate, keep_open=follow), bars)
                 if not run.stop():
                     # All that was read has ended: from here on it may be promoted.
                     job.register.write(generation.model_copy(update={"state": "ready"}))
                     if follow:
-                        phase(_plan(job, run, follow=True), bars)
+                        phase(_share(job, follow=True), bars)
         except FlowHalted as halted:
             job.register.write(generation.model_copy(update={"problem": halted.message}))
             raise
@@ -309,78 +326,56 @@ def _own_store(settings: Settings, embedder: Embedder) -> Iterator[MilvusStore]:
         yield store
 
 
-def _plan(
-    job: Job, run: _Run, *, rate: float = 0, follow: bool = False, keep_open: bool = False
-) -> ReplayPlan:
-    from flows.replay.plan import Pace, Reached, ReplayPlan
+@contextmanager
+def _opened(settings: Settings) -> Iterator[Opened]:
+    """Open what one process of several needs. Called there."""
+    from connectors.embeddings import make_embedder
 
-    return ReplayPlan(
+    set_up_logging(verbose=False)
+    embedder = make_embedder(settings)
+    with _own_store(settings, embedder) as store:
+        yield store, embedder
+
+
+def _share(job: Job, *, rate: float = 0, follow: bool = False, keep_open: bool = False) -> Share:
+    from flows.replay.running import Share
+
+    return Share(
+        settings=job.settings,
+        flow="all",
         span=job.span,
-        wanted=job.wanted,
-        pace=Pace(rate, time.monotonic),
+        scope=job.asked.scope,
         answers=job.asked.answers,
-        tally=run.tally,
-        reached=Reached(),
+        rate=rate,
         follow=follow,
         keep_open=keep_open,
     )
 
 
-def _phase(
-    job: Job,
-    run: _Run,
-    plan: ReplayPlan,
-    opened: tuple[MilvusStore, Embedder],
-    workers: int,
-    bars: Bars,
-) -> None:
-    """Run the flow over the history, or over what comes after it."""
-    from flows.parts import flow_parts, recovery_folder
-    from flows.topology import build_flow
+def _show(job: Job, follow: bool, bars: Bars, total: Counts) -> Callable[[Counts], None]:
+    """Give what draws the bars of one phase; ``total``: what was done in phases before."""
+    from flows.replay.plan import Reached
 
-    total = None if plan.follow else job.span.records
-    task = bars.add_task("live" if plan.follow else "history", total=total, said="")
+    whole = None if follow else job.span.records
+    task = bars.add_task("live" if follow else "history", total=whole, said="")
     ended = bars.add_task("windows ended", total=None, said="")
-    before, began = run.progress.read, time.monotonic()
+    began = time.monotonic()
 
-    def show() -> None:
-        read = run.progress.read - before
-        done = read if plan.follow else plan.reached.within(job.span)
-        speed = read / max(_POLL_S, time.monotonic() - began)
+    def show(now: Counts) -> None:
+        done = now.read if follow else Reached(now.offsets).within(job.span)
+        speed = now.read / max(_LEAST_S, time.monotonic() - began)
         bars.update(task, completed=done, said=f"{speed:,.0f} events/s")
-        asked, saved = run.tally.asked, run.tally.saved
+        all_of_it = total + now
         said = (
-            f"answers: {asked:,} asked ({run.tally.asked_tokens:,} tokens), {saved:,} recorded "
-            f"({run.tally.saved_tokens:,} tokens saved)"
+            f"answers: {all_of_it.asked:,} asked ({all_of_it.asked_tokens:,} tokens), "
+            f"{all_of_it.saved:,} recorded ({all_of_it.saved_tokens:,} tokens saved)"
             if job.settings.llm_base_url
             else ""
         )
-        windows = run.progress.windows
-        bars.update(ended, completed=run.progress.ended, total=windows or None, said=said)
+        windows = all_of_it.windows
+        bars.update(ended, completed=all_of_it.ended, total=windows or None, said=said)
 
-    with flow_parts(
-        job.settings,
-        "all",
-        run.stop,
-        follow=plan.follow,
-        progress=run.progress,
-        opened=opened,
-        replay=plan,
-    ) as parts:
-        flow = FlowRun(
-            lambda: build_flow("all", parts),
-            recovery_folder(job.settings, "all"),
-            timedelta(seconds=job.settings.snapshot_interval_s),
-            workers,
-        )
-        flow.start()
-        while flow.running:
-            flow.wait(_POLL_S)
-            show()
-        show()
-        flow.wait()
-    if not run.stop() and not plan.follow:
-        bars.update(task, completed=total)  # also what an earlier run had read
+    return show
 
 
 def _bars() -> Bars:
@@ -407,14 +402,14 @@ def _report(job: Job, run: _Run, *, follow: bool, json: bool) -> None:
                 "generation": name,
                 "state": generations.state(name),
                 "records": job.span.records,
-                "events_read": run.progress.read,
-                "windows": run.progress.windows,
+                "events_read": run.counts.read,
+                "windows": run.counts.windows,
                 "seconds": round(run.seconds, 3),
                 "answers": {
-                    "asked": run.tally.asked,
-                    "asked_tokens": run.tally.asked_tokens,
-                    "recorded": run.tally.saved,
-                    "saved_tokens": run.tally.saved_tokens,
+                    "asked": run.counts.asked,
+                    "asked_tokens": run.counts.asked_tokens,
+                    "recorded": run.counts.saved,
+                    "saved_tokens": run.counts.saved_tokens,
                 },
                 "atoms": standing.atoms,
                 "dead_letters": standing.given_up,
@@ -423,8 +418,8 @@ def _report(job: Job, run: _Run, *, follow: bool, json: bool) -> None:
     else:
         how = "stopped; the same command goes on from here" if run.stop() else "done"
         out.print(
-            f"{how}: {run.progress.read} events read in {run.seconds:.0f} s, "
-            f"{run.progress.ended} windows ended; generation {name} holds {standing.atoms} atoms",
+            f"{how}: {run.counts.read} events read in {run.seconds:.0f} s, "
+            f"{run.counts.ended} windows ended; generation {name} holds {standing.atoms} atoms",
             soft_wrap=True,
         )
         for reason, count in standing.given_up.items():

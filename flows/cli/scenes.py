@@ -13,13 +13,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from connectors.settings import Settings
@@ -39,6 +39,7 @@ from flows.cli.common import (
     scope_label,
     scope_of,
 )
+from flows.cli.resting import hides, shown
 from flows.runner import SystemClock
 from stores.errors import UserError
 from stores.ids import content_id
@@ -54,6 +55,7 @@ from stores.scenes import (
 )
 
 __all__ = [
+    "BEING_REWRITTEN",
     "file_json",
     "generation_json",
     "scenes",
@@ -65,6 +67,7 @@ __all__ = [
 scenes = typer.Typer(
     no_args_is_help=True, help="List, show, edit and restore the scene files of a scope."
 )
+BEING_REWRITTEN = "rests on what was forgotten or rejected, and waits to be rewritten"
 Name = Annotated[str, typer.Argument(metavar="NAME", help="File name; `.md` may be left out.")]
 
 
@@ -92,16 +95,19 @@ def list_scenes(
     settings = memory_settings_from(data_dir=data_dir)
     scope = scope_of(settings, tenant, agent, user, team)
     with _opened(settings) as folder:
-        files, number = folder.files(scope), folder.current(scope).number
+        every, number = folder.files(scope), folder.current(scope).number
+    files = shown(settings, scope, every)
     if json:
         items = [file_json(one.path, files[one.path]) for one in index_of(files)]
         print_json({"generation": number, "items": items, "total": len(items)})
         return
-    if not files:
+    if not every:
         out.print(f"no scenes of {scope_label(scope)}", markup=False)
         return
     out.print(Text(f"{scope_label(scope)}, generation {number}", "bold"))
     show_index(files)
+    if len(files) < len(every):
+        err.print(f"{len(every) - len(files)} more: {BEING_REWRITTEN}", soft_wrap=True)
 
 
 @scenes.command("show")
@@ -124,8 +130,8 @@ def show_scene(
     settings = memory_settings_from(data_dir=data_dir)
     scope = scope_of(settings, tenant, agent, user, team)
     with _opened(settings) as folder:
-        files = folder.files(scope, generation)
-    show_file(_path(name), files, scope, json=json)
+        every = folder.files(scope, generation)
+    show_file(_path(name), every, shown(settings, scope, every), scope, json=json)
 
 
 @scenes.command("history")
@@ -144,7 +150,7 @@ def history(
     settings = memory_settings_from(data_dir=data_dir)
     scope = scope_of(settings, tenant, agent, user, team)
     with _opened(settings) as folder:
-        kept = folder.history(scope)
+        kept = _history(settings, folder, scope)
     show_history(kept, scope, json=json)
 
 
@@ -201,6 +207,9 @@ def edit(
     with _opened(settings) as folder:
         base = folder.current(scope).number
         known = folder.files(scope).get(path)
+        if known is not None and hides(settings, scope)(known):
+            message = f"{path}: {BEING_REWRITTEN}; edit it after the next scene run"
+            raise UserError(message)
         before = render(known) if known else ""
         text = _read(file) if file is not None else _in_editor(before, path)
         if text == before:
@@ -216,15 +225,48 @@ def show_index(files: dict[str, ProfileFile]) -> None:
     """Print a line for each scene and what it is about, the hottest first."""
     for one in index_of(files):
         file = files[one.path]
-        marks = [f"heat {one.heat}", f"{len(file.atoms)} atoms", f"updated {one.updated:%Y-%m-%d}"]
+        number = len(file.atoms)
+        atoms = f"{number} atom{'' if number == 1 else 's'}"
+        marks = [f"heat {one.heat}", atoms, f"updated {one.updated:%Y-%m-%d}"]
         marks += [f"by {file.generator}"]
         out.print(Text.assemble((one.path, "bold"), (f"  {' · '.join(marks)}", "dim")))
         if one.summary:
             out.print(Padding(Text(one.summary), (0, 0, 0, 3)))
 
 
-def show_file(path: str, files: dict[str, ProfileFile], scope: str, *, json: bool) -> None:
-    """Print one file of a scope. Raises ``UserError`` when it is not there."""
+def _history(settings: Settings, folder: SceneFolder, scope: str) -> list[Generation]:
+    """Give the kept generations, without the names of files that may not be shown."""
+    kept = folder.history(scope)
+    hidden = hides(settings, scope)
+    names = {
+        name
+        for made in kept
+        for name, file in folder.files(scope, made.number).items()
+        if hidden(file)
+    }
+    return [
+        replace(
+            made, versions={name: at for name, at in made.versions.items() if name not in names}
+        )
+        for made in kept
+    ]
+
+
+def show_file(
+    path: str,
+    every: dict[str, ProfileFile],
+    files: dict[str, ProfileFile],
+    scope: str,
+    *,
+    json: bool,
+) -> None:
+    """Print one file of a scope. Raises ``UserError`` when it is not there, or not to be shown.
+
+    :arg every: all files; ``files``: those that may be shown.
+    """
+    if path in every and path not in files:
+        message = f"{path}: {BEING_REWRITTEN}; it is shown after the next scene run"
+        raise UserError(message)
     if path not in files:
         there = ", ".join(files) or "none"
         message = f"{scope_label(scope)} has no file {path}; there are: {there}"
@@ -244,23 +286,19 @@ def show_history(kept: list[Generation], scope: str, *, json: bool) -> None:
     if not kept:
         out.print(f"nothing is written of {scope_label(scope)}", markup=False)
         return
-    table = Table()
-    for column in ("generation", "from", "dated", "by", "why", "files", "changed"):
-        table.add_column(column, overflow="fold")
+    known = {one.number: one for one in kept}
     for one in kept:
+        made = generation_json(one)
         change = one.change
-        changed = ", ".join(name for name, at in one.versions.items() if at == one.number)
-        cells = (
-            str(one.number),
-            str(one.base),
-            local_time(change.at) if change else "",
-            change.author if change else "",
-            change.reason if change else "",
-            str(len(one.versions)),
-            changed,
-        )
-        table.add_row(*(Text(cell) for cell in cells))
-    out.print(table)
+        why = [local_time(change.at), f"by {change.author}", change.reason] if change else []
+        marks = [f"from {one.base}", *why]
+        head = (f"generation {one.number}", "bold"), (f"  {' · '.join(marks)}", "dim")
+        out.print(Text.assemble(*head))
+        base = known.get(one.base)
+        gone = [name for name in base.versions if name not in one.versions] if base else []
+        for what, names in (("written", made["changed"]), ("gone", gone)):
+            if names:
+                out.print(Padding(Text(f"{what}: {', '.join(names)}"), (0, 0, 0, 3)))
 
 
 def file_json(path: str, file: ProfileFile) -> dict[str, object]:
@@ -278,7 +316,7 @@ def file_json(path: str, file: ProfileFile) -> dict[str, object]:
     }
 
 
-def generation_json(one: Generation) -> dict[str, object]:
+def generation_json(one: Generation) -> dict[str, Any]:
     """Give a generation for scripts."""
     change = one.change
     return {

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,30 +11,18 @@ import typer
 
 from connectors import tracing
 from connectors.settings import Settings
-from flows import PIPELINE
 from flows.cli.common import Brokers, DataDir, err, settings_from
 from flows.cli.run import extractor_line
+from flows.cli.serving import Following, answer_over_http, listen, opened_service
 from flows.progress import FLOWS, source_topic
-from flows.runner import FlowRun, StopSignal, SystemClock, stop_on_signals
-from stores.errors import SedimentError, SettingsError
+from flows.runner import FlowRun, StopSignal, stop_on_signals
 
 if TYPE_CHECKING:
-    import uvicorn
-    from fastapi import FastAPI
-
-    from connectors.query.switch import SwitchedApp
-    from flows.generations import PointerWatch
-    from flows.opening import StoreServer
-    from stores.milvus import MilvusStore
+    from connectors.query.ui.standing import LogView
+    from flows.opening import Log, StoreServer
     from stores.protocols import Embedder
-    from stores.records import OutRecord
-    from stores.scenes import HeatCounters
 
-__all__ = ["listen", "serve", "up"]
-
-_POLL_S = 0.1
-_LOOK_S = 1.0
-"""Seconds between two looks at which generation is promoted."""
+__all__ = ["serve", "up"]
 
 Host = Annotated[str | None, typer.Option(help="Address to bind to [default: 127.0.0.1]")]
 Port = Annotated[int | None, typer.Option(help="Port to bind to [default: 8080]")]
@@ -90,7 +75,17 @@ def _serve(settings: Settings, *, with_flow: bool) -> None:
         def opened(one: Settings) -> _Side:
             return _Side(one, embedder, store_server, with_flow=with_flow)
 
-        asyncio.run(_Service(settings, opened, stop).run(listening))
+        async def serving() -> None:
+            async with Following(settings, opened) as following:
+                await answer_over_http(
+                    following,
+                    lambda side: side.app,
+                    listening,
+                    over=lambda: stop() or not following.side.running,
+                    said="serving on {address} (status at /ui, API at /docs)",
+                )
+
+        asyncio.run(serving())
 
 
 class _Side:
@@ -100,7 +95,9 @@ class _Side:
         self, settings: Settings, embedder: Embedder, server: StoreServer, *, with_flow: bool
     ) -> None:
         """Open everything; nothing flows yet."""
+        from connectors.query.app import create_app
         from flows.layer_parts import open_heat
+        from flows.opening import open_log
         from flows.parts import flow_parts, open_store, recovery_folder
         from flows.topology import build_flow
 
@@ -131,7 +128,9 @@ class _Side:
                     timedelta(seconds=settings.snapshot_interval_s),
                 )
             own = ("all",) if with_flow else ()
-            self.app = stack.enter_context(_app(settings, store, embedder, heat, own))
+            log = open_log(settings)
+            self.service = stack.enter_context(opened_service(settings, log, store, embedder, heat))
+            self.app = create_app(self.service, log=_view(settings, log, own))
             self._opened = stack.pop_all()
         self._started = False
 
@@ -154,175 +153,13 @@ class _Side:
                 self._flow.wait()
 
 
-class _Service:
-    """The query service, always over the generation that counts.
-
-    :arg opened: opens a generation; blocking.
-    """
-
-    def __init__(
-        self, settings: Settings, opened: Callable[[Settings], _Side], stop: StopSignal
-    ) -> None:
-        from connectors.query.switch import SwitchedApp
-
-        self._settings = settings
-        self._opened = opened
-        self._stop = stop
-        self._switched = SwitchedApp()
-        self._refused = ""
-
-    async def run(self, listening: socket.socket) -> None:
-        """Serve until asked to stop, or until the flow beside it has ended."""
-        from flows.opening import generation_log, resolved
-
-        watch = None if self._settings.generation else generation_log(self._settings).watch()
-        self._side = await asyncio.to_thread(self._opened, resolved(self._settings))
-        try:
-            await self._switched.switch(self._side.app)
-            self._side.start()
-            server = _server(self._switched, self._side.app, self._settings)
-            serving = asyncio.create_task(server.serve(sockets=[listening]))
-            try:
-                await self._watch(server, serving, watch, listening)
-            finally:
-                server.should_exit = True
-                await serving
-                await self._switched.aclose()
-        finally:
-            if watch is not None:
-                watch.close()
-            await asyncio.to_thread(self._side.close)
-
-    async def _watch(
-        self,
-        server: uvicorn.Server,
-        serving: asyncio.Task[None],
-        watch: PointerWatch | None,
-        listening: socket.socket,
-    ) -> None:
-        told, looked_at = False, 0.0
-        while not serving.done() and not self._stop() and self._side.running:
-            if server.started and not told:
-                told = True
-                host, port = listening.getsockname()[:2]
-                err.print(f"serving on http://{host}:{port} (status at /ui, API at /docs)")
-            if watch is not None and time.monotonic() - looked_at >= _LOOK_S:
-                await self._follow(await asyncio.to_thread(watch.look))
-                looked_at = time.monotonic()
-            await asyncio.sleep(_POLL_S)
-
-    async def _follow(self, generation: str) -> None:
-        """Go over to the generation that was promoted; stay where that cannot be done."""
-        from flows.opening import in_generation
-
-        if generation == self._side.settings.generation_name:
-            return
-        try:
-            await self._go_over(in_generation(self._settings, generation))
-        except SedimentError as error:
-            if self._refused != error.message:  # looked at again every second: said once
-                self._refused = error.message
-                err.print(
-                    f"cannot serve generation {generation}, still serving "
-                    f"{self._side.settings.generation_name}: {error.message}",
-                    style="red",
-                    markup=False,
-                )
-        else:
-            self._refused = ""
-            err.print(f"serving generation {generation}")
-
-    async def _go_over(self, settings: Settings) -> None:
-        """Open a generation, give it the requests that begin from now on, close the one before."""
-        side = await asyncio.to_thread(self._opened, settings)
-        try:
-            await self._switched.switch(side.app)
-        except BaseException:
-            await asyncio.to_thread(side.close)
-            raise
-        before, self._side = self._side, side
-        await asyncio.to_thread(before.close)
-        side.start()
-
-
-def listen(settings: Settings) -> socket.socket:
-    """Take the port before anything is opened: uvicorn would end the process over a taken one.
-
-    Until uvicorn listens on it, callers are refused. They would wait for all of the start
-    otherwise, and a balancer would not go to another service.
-    """
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    try:
-        with ExitStack() as closing:
-            taken = closing.enter_context(socket.socket(family))
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as after a restart
-            if family == socket.AF_INET6:
-                taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            taken.bind((settings.host, settings.port))
-            closing.pop_all()
-            return taken
-    except OSError as error:
-        message = (
-            f"SEDIMENT_PORT: cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
-            "choose another one with --port"
-        )
-        raise SettingsError(message) from None
-
-
-@contextmanager
-def _app(
-    settings: Settings,
-    store: MilvusStore,
-    embedder: Embedder,
-    heat: HeatCounters | None,
-    own_flows: tuple[str, ...],
-) -> Iterator[FastAPI]:
-    """Build the service over one generation's store; its page names the flows beside it."""
-    from connectors.query.app import create_app
-    from connectors.query.service import open_service
+def _view(settings: Settings, log: Log, own_flows: tuple[str, ...]) -> LogView:
+    """Say how the status page looks at the log; it names the flows beside it."""
     from connectors.query.ui.standing import FlowPlace, LogView
-    from flows.opening import consumer_group, open_log
+    from flows.opening import consumer_group
 
-    log = open_log(settings)
     flows: dict[str, FlowPlace] = {
         name: FlowPlace(consumer_group(settings, name), settings.topic(source_topic(name)))
         for name in FLOWS
     }
-
-    def append(records: list[OutRecord]) -> None:
-        log.appender.append(records)
-
-    def look_at_log() -> None:
-        log.reader.end_offsets(settings.topic("l0.events"))
-
-    def look_at_store() -> None:
-        store.describe()
-
-    with open_service(
-        settings,
-        store=store,
-        embedder=embedder,
-        append=append,
-        checks={"log": look_at_log, "milvus": look_at_store},
-        clock=SystemClock(),
-        pipeline=PIPELINE,
-        heat=heat,
-    ) as service:
-        yield create_app(service, log=LogView(log.reader, flows, own_flows))
-
-
-def _server(switched: SwitchedApp, app: FastAPI, settings: Settings) -> uvicorn.Server:
-    import uvicorn
-
-    from connectors.query.app import server_config
-
-    class Server(uvicorn.Server):
-        @contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            """Leave signals to :func:`flows.runner.stop_on_signals`."""
-            yield
-
-    config = server_config(app, settings)
-    config.app = switched
-    config.lifespan = "off"  # the switch runs it, of every app it serves
-    return Server(config)
+    return LogView(log.reader, flows, own_flows)

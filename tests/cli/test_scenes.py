@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
+from connectors.settings import load_settings
+from flows.opening import open_tombstones
+from stores.records import Tombstone
 from tests.cli.in_process import ANA, InProcess
 
 EDITOR = """import pathlib, sys
@@ -87,3 +91,29 @@ def test_an_editor_is_used_and_its_failure_changes_nothing(
     refused = own.run("scenes", "edit", "Work-and-study", "--file", missing, *ANA, code=2)
     assert "cannot read" in refused.err
     assert not os.environ.get("EDITOR")
+
+
+def test_what_was_forgotten_is_shown_no_more_before_it_is_rewritten(own: InProcess) -> None:
+    """The files on disk still have it: the scene run has not come."""
+    tombstone = Tombstone(
+        tombstone_id="t", kind="forget", target="user", scope="acme/helper/ana", user_id="ana",
+        request_id="r", requested_at=datetime(2030, 1, 1, tzinfo=timezone.utc),
+        topic="sediment.l0.events", partition=0, offset=0,
+    )  # fmt: skip
+    assert own.json("scenes", "list", *ANA)["total"] == 2
+    open_tombstones(load_settings(data_dir=own.data_dir)).publish([tombstone])
+    listed = own.run("scenes", "list", *ANA)
+    assert "2 more: rests on what was forgotten" in listed.err
+    assert ".md" not in listed.out + listed.err
+    assert own.json("scenes", "list", *ANA)["items"] == []
+    for verb in (("scenes", "show", "Who-they-are"), ("persona", "show")):
+        refused = own.run(*verb, *ANA, code=2)
+        assert "waits to be rewritten" in refused.err
+        assert "Lisbon" not in refused.err + refused.out
+    earlier = own.run("scenes", "show", "Who-they-are", "--generation", "1", *ANA, code=2)
+    assert "Lisbon" not in earlier.err + earlier.out
+    refused = own.run("scenes", "edit", "Who-they-are", "--file", os.devnull, *ANA, code=2)
+    assert "edit it after the next scene run" in refused.err
+    history = own.json("scenes", "history", *ANA)["items"]
+    assert history
+    assert {name for one in history for name in (*one["files"], *one["changed"])} == set()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from connectors.settings import Settings
-from flows.cli.serve import listen
+from flows.cli.serving import listen
 from stores.errors import SettingsError
 from tests.cli.in_process import InProcess
 

@@ -36,6 +36,7 @@ IN_SECRETS = {
     "SEDIMENT_BROKERS": "kafka.example.org:9092",
     "SEDIMENT_MILVUS_URI": "https://milvus.example.org:19530",
     "SEDIMENT_REDIS_URL": "rediss://redis.example.org:6380/0",
+    "SEDIMENT_UI_SECRET": "u" * 32,
 }
 METRICS = "/metrics"
 
@@ -211,6 +212,42 @@ def test_ports_are_those_of_a_container(overlay: str) -> None:
 
 
 @each_overlay
+def test_the_status_page_asks_every_flow_and_is_let_through(overlay: str) -> None:
+    [query] = [one for where, one in ours(overlay) if where.endswith("/query")]
+    asked = json.loads(env_of(overlay, query)["SEDIMENT_FLOW_METRICS"] or "")
+    served = {}
+    for service in of_kind(overlay, "Service"):
+        for port in service["spec"]["ports"]:
+            if port["name"].endswith("-metrics"):
+                host = service["metadata"]["name"]
+                served[f"http://{host}:{port['port']}{METRICS}"] = port["name"]
+    assert set(asked) == set(served)
+    numbers = {
+        port["name"]: port["containerPort"]
+        for _, one in ours(overlay)
+        for port in one.get("ports", [])
+    }
+    assert all(f":{numbers[name]}{METRICS}" in address for address, name in served.items())
+    policies = {one["metadata"]["name"]: one["spec"] for one in of_kind(overlay, "NetworkPolicy")}
+    flows, page = policies["status-page"], policies["status-page-asks"]
+    assert flows["podSelector"] == page["egress"][0]["to"][0]["podSelector"]
+    assert flows["ingress"][0]["from"][0]["podSelector"] == page["podSelector"]
+    for rule in (flows["ingress"][0], page["egress"][0]):
+        assert {port["port"] for port in rule["ports"]} == set(served.values())
+
+
+def test_the_status_page_of_compose_asks_every_flow() -> None:
+    services = compose()["services"]
+    asked = json.loads(services["query"]["environment"]["SEDIMENT_FLOW_METRICS"])
+    flows = {
+        f"http://{name}:{one['environment']['SEDIMENT_METRICS_PORT']}{METRICS}"
+        for name, one in services.items()
+        if one.get("command", [""])[0] == "run"
+    }
+    assert set(asked) == flows and len(asked) == len(flows)
+
+
+@each_overlay
 def test_probes_ask_for_routes_that_exist(overlay: str) -> None:
     routes = {getattr(route, "path", "") for route in health.router.routes}
     asked: dict[str, set[str]] = {}
@@ -225,6 +262,10 @@ def test_probes_ask_for_routes_that_exist(overlay: str) -> None:
                 asked.setdefault(where, set()).add(probe["httpGet"]["path"])
     assert len(asked) == 6  # four flows, query, MCP
     assert all(paths == {"/healthz", "/readyz"} for paths in asked.values())
+    for where, one in containers(overlay):
+        if one.get("args", [""])[0] == "--verbose":  # query and MCP: a broker that restarts
+            assert one["startupProbe"]["httpGet"]["path"] == "/readyz", where  # must not take
+            assert one["readinessProbe"]["httpGet"]["path"] == "/healthz", where  # all pods out
     assert {"/healthz", "/readyz", METRICS} <= routes
 
 

@@ -18,8 +18,8 @@ but by :mod:`tests.deploy.test_monitoring`."""
 OLDEST = "1.30"
 """``preStop.sleep`` is on by default since then."""
 MADE_ELSEWHERE = {
-    "prod": {"sediment-connections", "sediment-api-keys"},
-    "dev": {"sediment-api-keys"},
+    "prod": {"sediment-connections", "sediment-api-keys", "sediment-ui"},
+    "dev": {"sediment-api-keys", "sediment-ui"},
 }
 
 each_overlay = pytest.mark.parametrize("overlay", OVERLAYS)

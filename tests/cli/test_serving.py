@@ -1,0 +1,104 @@
+"""The way of a service to the generation that is promoted: in which order, and what is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from connectors.filelog import FileLog
+from connectors.query.service import Service
+from connectors.settings import Settings, load_settings
+from flows.cli.serving import Following
+from flows.runner import SystemClock
+from stores.errors import UserError
+from stores.generations import Pointer, pointer_record
+
+
+class _Side:
+    """Notes what is done to it."""
+
+    def __init__(self, settings: Settings, done: list[str]) -> None:
+        self.settings = settings
+        self._done = done
+        self.service = cast("Service", SimpleNamespace(recall=SimpleNamespace(warm_up=self._warm)))
+        self._note("opened")
+
+    async def _warm(self) -> None:
+        self._note("warm")
+
+    def start(self) -> None:
+        self._note("started")
+
+    def close(self) -> None:
+        self._note("closed")
+
+    def _note(self, what: str) -> None:
+        self._done.append(f"{self.settings.generation_name} {what}")
+
+
+@pytest.fixture
+def promote(tmp_path: Path) -> Callable[[str], None]:
+    log = FileLog(tmp_path / "log", SystemClock())
+
+    def write(name: str) -> None:
+        log.append([pointer_record("sediment.generations", Pointer(current=name))])
+
+    return write
+
+
+@pytest.mark.asyncio
+async def test_one_is_warm_before_it_is_asked_and_the_one_before_closed_before_it_starts(
+    tmp_path: Path, promote: Callable[[str], None]
+) -> None:
+    done: list[str] = []
+
+    async def switch(side: _Side) -> None:
+        done.append(f"{side.settings.generation_name} asked")
+
+    settings = load_settings(data_dir=tmp_path)
+    async with Following(settings, lambda one: _Side(one, done)) as following:
+        assert done == ["main opened", "main warm"]
+        await following.look(switch)
+        assert len(done) == 2, "nothing was promoted"
+        promote("v2")
+        await following.look(switch)
+        order = ["v2 opened", "v2 warm", "v2 asked", "main closed", "v2 started"]
+        assert done[2:] == order
+    assert done[-1] == "v2 closed"
+
+
+@pytest.mark.asyncio
+async def test_one_that_cannot_be_served_is_closed_and_said_once(
+    tmp_path: Path, promote: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    done: list[str] = []
+
+    async def refuse(_: Any) -> None:
+        message = "made with another analyzer"
+        raise UserError(message)
+
+    settings = load_settings(data_dir=tmp_path)
+    async with Following(settings, lambda one: _Side(one, done)) as following:
+        promote("odd")
+        for _ in range(3):
+            await following.look(refuse)
+        assert following.side.settings.generation_name == "main"
+    assert done.count("odd closed") == done.count("odd opened") == 3
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("cannot serve generation odd, still serving main: made with another") == 1
+
+
+@pytest.mark.asyncio
+async def test_one_that_is_named_by_a_setting_is_stayed_with(
+    tmp_path: Path, promote: Callable[[str], None]
+) -> None:
+    done: list[str] = []
+    settings = load_settings(data_dir=tmp_path, generation="main")
+    async with Following(settings, lambda one: _Side(one, done)) as following:
+        promote("v2")
+        await following.look(lambda _: pytest.fail("nothing is to be gone over to"))
+    assert done == ["main opened", "main warm", "main closed"]

@@ -23,7 +23,7 @@ from flows import layer_outputs
 from flows.async_stage import AsyncStage, Done, Failed, async_stage
 from flows.layer_outputs import JobKind
 from flows.outputs import Topics
-from flows.persona import PersonaResult, QueuedPersonaJob
+from flows.persona import PersonaResult, QueuedPersonaJob, hold_jobs
 from flows.progress import LayersProgress
 from flows.scenes import JoinedJob, Pace, QueuedJob, SceneResult, join_jobs
 from flows.scenes.job import place_in_process
@@ -152,7 +152,8 @@ def _persona(jobs: Stream[QueuedPersonaJob], layers: Layers) -> Stream[OutRecord
         return layer_outputs.persona_ended(item[1], layers.topics)
 
     keyed = op.key_on("persona_jobs_by_scope", jobs, lambda queued: queued.job.scope)
-    done = async_stage("persona", keyed, layers.persona)
+    due = hold_jobs("hold_persona_jobs", keyed, live=layers.live, stopping=layers.stopping)
+    done = async_stage("persona", due, layers.persona)
     return op.flat_map("persona_ended", done, ended)
 
 

@@ -290,9 +290,11 @@ def open_chat(
         yield None
         return
     with open_journal(settings) as journal, open_call_gate(settings, stopping) as gate:
-        chat: ChatModel | None = make_chat(settings, journal, gate)
-        if answers == "recorded":
+        chat: ChatModel | None
+        if answers == "recorded":  # the client of a model takes a second to load
             chat = RecordedChat(NobodyToAsk(settings.llm_model), journal)
+        else:
+            chat = make_chat(settings, journal, gate)
         yield CountedChat(chat, tally) if chat is not None and tally is not None else chat
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +95,10 @@ def tokens_for(target: float, points: Sequence[tuple[float, float]]) -> float | 
 
 
 def _means(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    rng = np.random.default_rng(_SEED)
-    picks = rng.integers(0, len(values), size=(_RESAMPLES, len(values)))
-    means: NDArray[np.float64] = values[picks].mean(axis=1)
+    means: NDArray[np.float64] = values[_picks(len(values))].mean(axis=1)
     return means
+
+
+@lru_cache(maxsize=2)  # a summary asks for the same size again and again
+def _picks(count: int) -> NDArray[np.int64]:
+    return np.random.default_rng(_SEED).integers(0, count, size=(_RESAMPLES, count))

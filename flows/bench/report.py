@@ -10,6 +10,7 @@ from typing import Any
 from flows.bench.metrics import Estimate
 from flows.bench.plots import Point, bars, lines
 from flows.bench.rows import Row
+from flows.bench.run import TIMED
 from flows.bench.summary import COLUMNS, RowSummary, fields_of
 
 __all__ = ["page", "to_html"]
@@ -47,7 +48,8 @@ def to_html(
         _table(all_types),
         "<p>Intervals are 95 %, by bootstrap over questions; vs_plain is the mean difference to "
         "the row plain on the same questions, vs_plain_p by random sign flips. Empty: does not "
-        "apply, or not measured.</p>",
+        f"apply, or not measured. Latency is of one question in {TIMED}.</p>",
+        *_errors(all_types),
     ]
     if read:
         parts += [
@@ -117,6 +119,18 @@ def _headline(summaries: Sequence[RowSummary], config: Mapping[str, Any]) -> str
         f"Reader: {config['reader'] or 'none, retrieval only'}. "
         f"Extraction: {config['extractor']}. Commit: {config['commit'] or 'unknown'}."
     )
+
+
+def _errors(summaries: Sequence[RowSummary]) -> list[str]:
+    """Tell what could not be answered; nothing where all was."""
+    told = [
+        f"<li><b>{escape(one.row)}</b>: {count} of {one.questions}: {escape(why)}</li>"
+        for one in summaries
+        for why, count in sorted(one.errors.items())
+    ]
+    if not told:
+        return []
+    return ["<h3>Not answered, or not judged; counted as wrong</h3>", "<ul>", *told, "</ul>"]
 
 
 def _by_type(by_type: Mapping[str, Sequence[RowSummary]], label: str, read: bool) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from connectors.query.budget import Budget, fit_answer
 from connectors.query.fence import clean_text, render
-from connectors.query.models import RecallItem
+from connectors.query.models import Layer, RecallItem
 from connectors.query.parts import Parts, item_of
 from connectors.query.question import RecallQuery, clean_query
 from connectors.query.ranking import Ranked
@@ -24,9 +24,10 @@ from connectors.settings import Settings
 from connectors.tokens import count_tokens
 from flows.bench.data import Message, Question
 from flows.bench.rows import Row
+from flows.bench.sharing import LineTokens, QuestionVector, SharedSearches
 from stores.errors import ServiceUnavailable
-from stores.protocols import Embedder, Filter, Hit, SearchArm, Span
-from stores.records import IndexedEvent
+from stores.protocols import Embedder, Filter, Hit, SearchArm
+from stores.records import IndexedEvent, ProfileKind
 
 __all__ = [
     "BUDGETS",
@@ -49,6 +50,7 @@ _FETCH = 100
 _LEAST_TOKENS = 8  # of one rendered item: its date and speaker alone have more
 _TIMEOUT_S = 120.0  # a slow machine must not change what is found
 _ARMS: tuple[SearchArm, ...] = ("dense", "keyword")
+_PROFILES: Mapping[ProfileKind, Layer] = {"persona": "persona", "scene": "scenes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Found:
     :arg by_budget: of a row whose size no budget bounds, the same at all of them.
     :arg ranked: the events that each item comes from, best first, at most :data:`ITEMS`.
     :arg latency_ms: from the question to the rendered text, query embedding included; ``None``
-        where nothing is asked.
+        where nothing is asked, or searches were shared.
     :arg degraded: parts of the recall that failed; its figures then mean little.
     :arg bounded: False for rows that budgets do not apply to.
     """
@@ -109,8 +111,8 @@ class Retriever:
         self._budgets = tuple(budgets)
         self._monotonic = monotonic
         self._clock = _AskedAt()
-        self._embedder = embedder
-        self._store = _Store(store)
+        self._embedder = QuestionVector(embedder, monotonic)
+        self._store = SharedSearches(store)
         self._policy = replace(
             RecallPolicy.of(settings),
             timeout_s=_TIMEOUT_S,
@@ -120,15 +122,27 @@ class Retriever:
         # Without a system context, which cut_at fits into each budget, all scenes stay items.
         bare = replace(self._policy, system_share=0.0)
         self._recall = Recall(self._store, self._embedder, self._clock, bare, full_text=full_text)
+        self._asking = ""
+        self._answers: dict[Hashable, Found] = {}  # to the question that is asked
+        self._count = LineTokens()
 
     def close(self) -> None:
         """Give the search threads back."""
         self._recall.close()
 
     async def find(
-        self, row: Row, scope: str, question: Question, visible: Sequence[Message]
+        self,
+        row: Row,
+        scope: str,
+        question: Question,
+        visible: Sequence[Message],
+        *,
+        timed: bool = True,
     ) -> Found:
         """Find what the row gives to a reader.
+
+        :arg timed: search for this row alone, and say how long that took; otherwise rows of a
+            question that is asked of several of them in a row share their searches.
 
         Raises :class:`~stores.errors.ServiceUnavailable` when the store does not answer.
         """
@@ -139,9 +153,22 @@ class Retriever:
             return self._history(visible)
         self._clock.moment = question.asked_at
         self._store.neighbours = row.neighbours
+        self._store.shared = not timed
+        if question.id != self._asking:
+            self._asking = question.id
+            self._store.forget()
+            self._answers.clear()
+            self._count = LineTokens()
+        text, _ = clean_query(question.text)
+        embedding_s = await self._embedder.ready(text)
+        started = self._monotonic() - embedding_s
         if row.kind == "plain":
-            return await self._plain(scope, question)
-        return await self._recalled(row, scope, question)
+            found = await self._plain(scope, text, started)
+        elif timed:
+            found = await self._recalled(row.layers, scope, question, started)
+        else:
+            found = await self._recalled_once(row, scope, question, started)
+        return found if timed else replace(found, latency_ms=None)
 
     def _history(self, visible: Sequence[Message]) -> Found:
         lines = [
@@ -152,22 +179,40 @@ class Retriever:
         shown = Shown(context, count_tokens(context), sources)
         return Found(dict.fromkeys(self._budgets, shown), sources, None, bounded=False)
 
-    async def _recalled(self, row: Row, scope: str, question: Question) -> Found:
+    async def _recalled_once(
+        self, row: Row, scope: str, question: Question, started: float
+    ) -> Found:
+        """Take another row's answer where the two differ in layers that hold nothing."""
+        seen = await asyncio.to_thread(self._store.profiles_seen, scope)
+        held = {one.profile.kind for one in seen}
+        empty = {layer for kind, layer in _PROFILES.items() if kind not in held}
+        layers = tuple(one for one in row.layers if one not in empty)
+        key = (layers, row.neighbours)
+        if key in self._answers:
+            return self._answers[key]
+        found = await self._recalled(layers, scope, question, started)
+        if not found.degraded:
+            self._answers[key] = found
+        return found
+
+    async def _recalled(
+        self, layers: tuple[Layer, ...], scope: str, question: Question, started: float
+    ) -> Found:
         query = RecallQuery(
-            scope, question.text, limit=ITEMS, budget_tokens=_UNBOUNDED, layers=row.layers
+            scope, question.text, limit=ITEMS, budget_tokens=_UNBOUNDED, layers=layers
         )
-        started = self._monotonic()
         answer = await self._recall.recall(query)
         latency_ms = (self._monotonic() - started) * 1000
         told = Parts(self._monotonic, query, question.asked_at)
-        if {"persona", "scenes"} & set(row.layers):
+        if {"persona", "scenes"} & set(layers):
             told.take_profiles(await asyncio.to_thread(self._store.profiles_seen, scope))
         by_budget = {
             tokens: cut_at(
                 tokens,
                 answer.items,
-                persona=told.persona if "persona" in row.layers else "",
-                navigation=told.navigation if "scenes" in row.layers else {},
+                self._count,
+                persona=told.persona if "persona" in layers else "",
+                navigation=told.navigation if "scenes" in layers else {},
                 system_share=self._policy.system_share,
             )
             for tokens in self._budgets
@@ -176,9 +221,7 @@ class Retriever:
         degraded = {f"{part.part}:{part.reason}" for part in answer.degraded}
         return Found(by_budget, ranked, latency_ms, tuple(sorted(degraded)))
 
-    async def _plain(self, scope: str, question: Question) -> Found:
-        started = self._monotonic()
-        text, _ = clean_query(question.text)
+    async def _plain(self, scope: str, text: str, started: float) -> Found:
         ask = self._store
         vector = await self._embedder.embed_query(text)
         keyword = asyncio.to_thread(ask.search_keyword, "events", scope, text, _FETCH, Filter())
@@ -188,7 +231,7 @@ class Retriever:
         items = [item_of(one, explain=False) for one in _fused(arms)[:ITEMS]]
         render(items)
         latency_ms = (self._monotonic() - started) * 1000
-        by_budget = {tokens: cut_at(tokens, items) for tokens in self._budgets}
+        by_budget = {tokens: cut_at(tokens, items, self._count) for tokens in self._budgets}
         ranked = tuple(frozenset(item.source_event_ids) for item in items)
         return Found(by_budget, ranked, latency_ms)
 
@@ -196,6 +239,7 @@ class Retriever:
 def cut_at(
     tokens: int,
     items: Sequence[RecallItem],
+    count_tokens: Callable[[str], int] = count_tokens,
     *,
     persona: str = "",
     navigation: Mapping[str, str] | None = None,
@@ -254,20 +298,6 @@ class _AskedAt:
     def now(self) -> datetime:
         assert self.moment is not None
         return self.moment + timedelta(seconds=1)
-
-
-class _Store:
-    """What recall reads; it finds no neighbours when it is told to find none."""
-
-    def __init__(self, store: RecallStore) -> None:
-        self.neighbours = True
-        self._store = store
-        self.search_dense = store.search_dense
-        self.search_keyword = store.search_keyword
-        self.profiles_seen = store.profiles_seen
-
-    def events_within(self, scope: str, spans: Sequence[Span], where: Filter) -> list[IndexedEvent]:
-        return self._store.events_within(scope, spans, where) if self.neighbours else []
 
 
 def unavailable(parts: Sequence[str]) -> ServiceUnavailable:

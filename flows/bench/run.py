@@ -16,13 +16,15 @@ from flows.bench.retrieval import BUDGETS, Found, Retriever, unavailable
 from flows.bench.rows import Row
 from flows.runner import StopSignal
 from flows.topology import Progress
-from stores.errors import ServiceUnavailable
+from stores.errors import Transient
 
-__all__ = ["RECALL_AT", "Run", "Telling"]
+__all__ = ["RECALL_AT", "TIMED", "Run", "Telling"]
 
 RECALL_AT = (1, 3, 5, 10, 20, 50)
 _PAUSES_S = (1.0, 5.0, 15.0)  # before a question is asked again that a part did not answer
 _QUESTIONS_AT_ONCE = 8  # kept together: at most these are asked again after a kill
+TIMED = 8
+"""Of so many questions one is searched by each row alone, and timed; rows of the others share."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,9 @@ class Run:
         for question in questions:
             scope = scope_of_bench(memory.settings, self.dataset, question.history_id)
             visible = self.dataset.visible(question)
+            timed = self.dataset.questions.index(question) % TIMED == 0
             for row in self._rows_left(question):
-                ask = partial(retriever.find, row, scope, question, visible)
+                ask = partial(retriever.find, row, scope, question, visible, timed=timed)
                 found.append((question, row, await _whole(ask)))
         readings: Sequence[Reading | None] = [None] * len(found)
         if self.reader is not None:
@@ -174,12 +177,12 @@ class Run:
 async def _whole(ask: Callable[[], Awaitable[Found]]) -> Found:
     """Ask until no part failed: on a busy machine one does now and then.
 
-    Raises :class:`~stores.errors.ServiceUnavailable` when it goes on.
+    Raises :class:`~stores.errors.Transient` when it goes on.
     """
     for pause_s in _PAUSES_S:
         try:
             one = await ask()
-        except ServiceUnavailable:
+        except Transient:
             pass
         else:
             if not one.degraded:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -53,6 +54,8 @@ class Tally:
 class RowSummary:
     """One row over the questions of one kind.
 
+    :arg evidence_questions: of which the data names evidence; the others are in no mean of it.
+    :arg errors: how many could not be answered or judged, by why; they count as wrong.
     :arg tested: what the paired test compares: ``accuracy``, or ``evidence_at_1000_tokens``
         where no reader was asked.
     :arg tokens_for_plain: tokens at which the row finds what plain finds within 2,000.
@@ -73,6 +76,8 @@ class RowSummary:
     tested: str
     against_plain: Paired | None
     tokens_for_plain: float | None
+    evidence_questions: int
+    errors: Mapping[str, int]
 
 
 def summarise(lines: Sequence[Line], rows: Sequence[Row], tally: Tally) -> list[RowSummary]:
@@ -131,6 +136,8 @@ def _summary(
         tested=tested,
         against_plain=None if row.name == BASELINE else _test(tested, lines, plain),
         tokens_for_plain=None if target is None else tokens_for(target.mean, curve),
+        evidence_questions=sum(1 for line in ours if line.evidence_at),
+        errors=Counter(line.error for line in ours if line.error),
     )
 
 
@@ -200,6 +207,8 @@ COLUMNS = (
     "latency_p95_ms",
     "reader_tokens",
     "dollars",
+    "evidence_questions",
+    "errors",
 )
 """Of ``summary.csv``. An empty field does not apply to the row, or was not measured."""
 
@@ -240,6 +249,8 @@ def fields_of(one: RowSummary) -> dict[str, str | float | int | None]:
         "latency_p95_ms": _rounded(one.latency_ms and one.latency_ms[1], 1),
         "reader_tokens": one.reader_tokens,
         "dollars": _rounded(one.dollars, 4),
+        "evidence_questions": one.evidence_questions,
+        "errors": sum(one.errors.values()),
     }
     estimates = {
         "accuracy": one.accuracy,

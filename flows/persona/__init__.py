@@ -2,10 +2,11 @@
 
 Read in this order: ``triggers`` (when one is due), ``draft`` (its sections, and what is wrong
 with one), ``writer`` (by rules), ``requests`` (what is still to be answered), ``work`` (the
-stage).
+stage), ``operator`` (when jobs go there).
 """
 
 from flows.persona.draft import LIMITS, Mode
+from flows.persona.operator import hold_jobs
 from flows.persona.requests import PersonaRequests
 from flows.persona.triggers import NOBODY_ASKED
 from flows.persona.work import (
@@ -26,4 +27,5 @@ __all__ = [
     "PersonaResult",
     "PersonaWork",
     "QueuedPersonaJob",
+    "hold_jobs",
 ]

@@ -28,11 +28,11 @@ from flows.scenes.edits import edit_refused, edited
 from flows.scenes.errors import Complaint, RunRefused
 from flows.scenes.locked import under_lock
 from flows.scenes.profiles import ProfileSync, file_of
-from flows.scenes.resting import gone_atoms
+from flows.scenes.resting import Buried, gone_in, rests_on
 from flows.scenes.writer import RULES, language_of
 from stores.coordination import ScopeLocks
 from stores.errors import MalformedAnswer, NoRecordedAnswer
-from stores.protocols import AtomReader, ChatModel, ChatRequest, KeptOut, ProfileStore
+from stores.protocols import AtomReader, ChatModel, ChatRequest, ProfileStore
 from stores.records import Atom, LogRecord, PersonaJob, Profile, ProfileEdit
 from stores.scenes import (
     PERSON,
@@ -81,7 +81,7 @@ class PersonaParts:
     profiles: ProfileStore
     sync: ProfileSync
     chat: ChatModel | None = None
-    kept_out: KeptOut | None = None
+    kept_out: Buried | None = None
     mode: Mode = "chat"
     every: int = 50
 
@@ -191,12 +191,16 @@ class PersonaWork:
             one for one in parts.profiles.profiles_of(job.scope, "scene") if one.scope == job.scope
         ]
         atoms = [one for one in parts.atoms.atoms_of(job.scope) if one.scope == job.scope]
-        gone = gone_atoms(atoms, parts.kept_out).union(job.removed_atom_ids)
+        gone = gone_in(job.scope, atoms, parts.kept_out).union(job.removed_atom_ids)
         at = max((job.occurred_at, *(one.updated_at for one in scenes)))
         then = as_of(atoms, at, frozenset(told_by(scenes)))
         living = {one.atom_id: one for one in then if one.atom_id not in gone}
         # A scene that is still to be repaired shows nothing to a model.
-        clean = [one for one in scenes if gone.isdisjoint(one.atom_ids)]
+        clean = [
+            one
+            for one in scenes
+            if not rests_on(gone, job.scope, one.atom_ids, one.updated_at, parts.kept_out)
+        ]
         return _Seen(at, clean, living, gone)
 
     def _requests(self, job: PersonaJob) -> dict[str, str]:
@@ -243,7 +247,10 @@ class PersonaWork:
         folder, at = self._parts.folder, seen.at
         known = folder.files(job.scope).get(PERSONA)
         nothing_left = not seen.scenes and bool(seen.gone)
-        changed = known is not None and (nothing_left or not seen.gone.isdisjoint(known.atoms))
+        changed = known is not None and (
+            nothing_left
+            or rests_on(seen.gone, job.scope, known.atoms, known.updated, self._parts.kept_out)
+        )
         if changed:
             with self._checkout(job, token) as copy:
                 files: dict[str, ProfileFile] = {}
@@ -251,7 +258,8 @@ class PersonaWork:
                     body = persona_by_rules(_active(seen), self._parts.mode, at)
                     files[PERSONA] = self._file(body, RULES, None, seen)
                 folder.commit(copy, files, Change(at, RULES, "took out what was removed"))
-        if job.removed_atom_ids:
+        # Also where the job that named the atoms was given up: a later one finds them gone.
+        if job.removed_atom_ids or changed:
             folder.forget_history(job.scope)
         return changed
 

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from flows.persona.draft import LIMITS, Draft, Mode, render_draft
 from flows.scenes.topics import NAMED, OTHER, TOPICS, topics_of
-from flows.scenes.writer import language_of, topic_title
+from flows.scenes.writer import language_of, sentence_of, topic_title
 from stores.records import Atom
 
 __all__ = ["draft_by_rules", "persona_by_rules"]
@@ -40,7 +40,7 @@ _NAME = re.compile(
 )
 _MOST_TAGS = 7
 _LEAST_LINE_CHARS = 20
-_RELATIVE_DAYS = 60
+_PLAN_DAYS = (7, 60)  # ahead: nearer ones are over before anybody reads of them
 
 
 def persona_by_rules(atoms: Sequence[Atom], mode: Mode, at: datetime) -> str:
@@ -77,8 +77,8 @@ def _section(atom: Atom, topic: str, at: datetime) -> str:
         return "decide" if _DECIDE.search(atom.text) else "speak"
     if atom.type == "episodic":  # a passing event is no part of a person, a plan is for a while
         end = atom.activity_end or atom.activity_start
-        to_come = end is not None and end > at
-        return "interests" if to_come and (end - at).days <= _RELATIVE_DAYS else ""  # type: ignore[operator]
+        nearest, farthest = _PLAN_DAYS
+        return "interests" if end and nearest <= (end - at).days <= farthest else ""
     slot = (atom.slot or "").split(".")[0]
     if slot in _MUST or topic in _BASIC:
         return "basics"
@@ -90,18 +90,14 @@ def _section(atom: Atom, topic: str, at: datetime) -> str:
 def _line(atom: Atom) -> str:
     text = " ".join(atom.text.split())
     found = _REQUEST.match(text)
-    return (
-        f"{found[1]} ({atom.occurred_at:%Y-%m-%d})"
-        if found
-        else (f"{text} ({atom.occurred_at:%Y-%m-%d})")
-    )
+    said = found[1] if found else text
+    return f"{said[:1].upper()}{said[1:]} ({atom.occurred_at:%Y-%m-%d})"
 
 
 def _archetype(atoms: Sequence[Atom]) -> str:
     """Sum a person up by what they do and where they live, in their own atoms' words."""
     slots = {atom.slot: atom for atom in atoms if atom.slot in ("job.title", "home.city")}
-    said = [slots[one].text for one in ("job.title", "home.city") if one in slots]
-    return " ".join(" ".join(one.split()) for one in said)
+    return " ".join(sentence_of(slots[one]) for one in ("job.title", "home.city") if one in slots)
 
 
 def _tags(atoms: Sequence[Atom], topics: dict[str, str]) -> list[str]:

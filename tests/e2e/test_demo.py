@@ -74,7 +74,9 @@ def test_it_ends_with_a_scene_folder_and_a_persona(embedded: Sediment) -> None:
     assert "Padaria Aurora" in earlier
     persona = embedded.here.json("persona", "show", *ana)
     assert persona["title"] == "Ana"
-    assert persona["summary"] == "User works as a pastry chef. User moved to Lisbon last week."
+    assert persona["summary"] == (
+        "User works as a pastry chef. User moved to Lisbon last week (2025-02-24 – 2025-03-02)."
+    )
     assert "Porto" not in persona["text"].split("<!--")[0]
     kept = embedded.here.json("scenes", "history", *ana)["items"]
     assert [one["generation"] for one in kept] == [5, 4, 3, 2, 1]

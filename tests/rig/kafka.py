@@ -35,7 +35,7 @@ __all__ = ["KafkaBroker", "kafka_broker", "real_kafka"]
 
 ROOT = Path(__file__).parents[2]
 POM = Path(__file__).parent / "kafka_pom" / "pom.xml"
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 
 _CONFIG = """\
 process.roles=broker,controller

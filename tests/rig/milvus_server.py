@@ -7,6 +7,8 @@ there, never installed: it would bring its own, older client.
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import zipfile
@@ -21,6 +23,7 @@ __all__ = ["milvus_server"]
 _RELEASE = "2.3.5"
 _CACHE = Path(__file__).parents[2] / ".cache" / f"milvus-{_RELEASE}"
 _NEEDED = f"the package milvus=={_RELEASE} (x86-64 Linux), fetched with pip into .cache/"
+_STOP_S = 60.0
 _SERVE = """
 import sys
 from milvus import MilvusServer
@@ -59,6 +62,7 @@ def milvus_server(folder: Path) -> Iterator[str]:
         stdout=subprocess.PIPE,
         text=True,
         env={"PYTHONPATH": str(_package())},
+        start_new_session=True,  # Ctrl-C is for whoever runs it, and stops it by closing its input
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -69,5 +73,9 @@ def milvus_server(folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.stdin.close()
-        process.wait(timeout=30)
+        try:
+            process.wait(timeout=_STOP_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # the server, and what started it
+            process.wait()
         process.stdout.close()

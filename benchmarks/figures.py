@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 __all__ = ["COLUMNS", "Curve", "Row", "curves_of", "rows_of"]
@@ -63,6 +64,8 @@ def _listed(benchmark: str, document: Any) -> list[Row]:
         ratio = one.get("ratio")
         if ratio is None and beside:
             ratio = one["measured"] / beside
+        if ratio is not None and not isfinite(ratio):
+            ratio = None  # beside nothing at all; JSON has no word for it
         rows.append(
             Row(
                 benchmark, one["name"], one["measured"], one.get("unit", ""), beside, ratio,

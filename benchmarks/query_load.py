@@ -7,8 +7,10 @@ embedder answers at once, so embedding is left out. Nothing is said about qualit
 
 What recall is held against is what it must do at least: the searches of all three layers, each
 arm, all at once in as many threads (``raw``). On a server without full-text search that is three
-dense searches, on milvus-lite six. Beyond them recall reads the scope's profiles, asks once more
-for what stands beside the best events, ranks, counts tokens and renders.
+dense searches, on milvus-lite six. Recall takes scenes from the scope's profiles, which it reads
+instead of the dense search for them, asks once more for what stands beside the best events, ranks,
+counts tokens and renders. A scope talks in sessions of twenty messages, half a minute apart, so
+that up to 240 events stand beside the best twelve.
 
 - ``latency``: 50,000 atoms and 10,000 events in 1,000 scopes; each question is asked raw and as
   recall, in turn, so that both see the same machine. Target: p95 at most raw + 10 ms. With

@@ -14,6 +14,7 @@ from flows.bench.report import page
 
 __all__ = ["to_html"]
 
+_MANY = 1000  # from which a figure has no use for what stands behind the point
 _HEADS = ("what", "measured", "unit", "beside", "ratio", "to reach", "note")
 
 
@@ -58,8 +59,13 @@ def _table(rows: Sequence[Row]) -> str:
 def _cells(row: Row) -> Iterator[str]:
     values = (row.name, row.measured, row.unit, row.beside, row.ratio, row.target, row.note)
     for value in values:
-        text = "" if value is None else f"{value:,.4g}" if isinstance(value, float) else str(value)
-        yield f"<td>{escape(text)}</td>"
+        yield f"<td>{escape(_written(value))}</td>"
+
+
+def _written(value: float | str | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return f"{value:,.0f}" if abs(value) >= _MANY else f"{value:.4g}"
 
 
 def _plot(curve: Curve) -> str:

@@ -27,7 +27,7 @@ from benchmarks.traffic_plan import AGENT, TENANT, Ask, Conversations, Plan, Sam
 
 __all__ = ["Asker", "Onlooker", "Program", "Speaker", "free_port", "page_of", "server_memory"]
 
-START_S, STOP_S = 240.0, 90.0
+START_S, STOP_S = 600.0, 90.0
 """Seconds that a program may take to be ready, and to stop, on a machine with other work."""
 _TICK_S = 0.05
 _ASKS_AT_ONCE = 32

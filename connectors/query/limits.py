@@ -38,7 +38,7 @@ class _HeaderTooLargeError(Exception):
 
 
 class RequestLimits:
-    """Limits the size of header and body, and the time of a request; turns what escapes into errors.
+    """Limits header, body and time of a request; turns what escapes into an error.
 
     The body is read whole before the route runs, so a route never waits for a slow sender.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from math import log
+from math import floor, log, log10
 
 __all__ = ["Point", "bars", "lines"]
 
@@ -76,7 +76,11 @@ def _by_factors(least: float, farthest: float) -> Callable[[float], float]:
 
 
 def _ticks(farthest: float) -> Iterator[float]:
-    return ((farthest or 1.0) * tick / _TICKS for tick in range(_TICKS + 1))
+    """Give round places, at most one more than :data:`_TICKS`."""
+    least = (farthest or 1.0) / _TICKS
+    power = 10.0 ** floor(log10(least))
+    step = next(power * one for one in (1, 2, 5, 10) if power * one >= least)
+    return (step * tick for tick in range(floor((farthest or 1.0) / step) + 1))
 
 
 def bars(groups: Mapping[str, Mapping[str, Point]], *, y_label: str) -> str:

@@ -15,11 +15,12 @@ from flows.bench.summary import COLUMNS, RowSummary, fields_of
 
 __all__ = ["page", "to_html"]
 
+_SHOWN = tuple(name for name in COLUMNS if not name.endswith(("_low", "_high", "tested")))
 _STYLE = (
     "body{font:14px/1.45 sans-serif;margin:2em auto;max-width:1100px;color:#222}"
     "table{border-collapse:collapse;font-size:12px}"
     "td,th{border:1px solid #ccc;padding:2px 6px;text-align:right}"
-    "td:first-child,th:first-child{text-align:left}"
+    "td:first-child,th:first-child{text-align:left}td:first-child,small{white-space:nowrap}"
     "pre{background:#f6f6f6;padding:8px;overflow:auto;font-size:12px}.wide{overflow-x:auto}"
 )
 
@@ -155,14 +156,18 @@ def _point(x: float, found: Estimate | None) -> Point:
 
 
 def _table(summaries: Sequence[RowSummary]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in COLUMNS)
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f"<td>{'' if value is None else escape(str(value))}</td>"
-            for value in fields_of(one).values()
-        )
-        + "</tr>"
-        for one in summaries
-    )
+    """Write what ``summary.csv`` holds, an interval in the cell of its mean."""
+    head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in _SHOWN)
+    body = "".join(f"<tr>{_cells(fields_of(one))}</tr>" for one in summaries)
     return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
+
+
+def _cells(values: Mapping[str, str | float | int | None]) -> str:
+    cells = []
+    for name in _SHOWN:
+        value, low = values[name], values.get(f"{name}_low")
+        text = "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+        if low is not None:
+            text = f"{value:.3f}<br><small>{low:.3f} to {values[f'{name}_high']:.3f}</small>"
+        cells.append(f"<td>{text if low is not None else escape(text)}</td>")
+    return "".join(cells)

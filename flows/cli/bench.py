@@ -391,10 +391,12 @@ def _tell(
         )
         return
     table = Table(title=f"{dataset.name}, {len(asked)} questions, {options.half} half")
-    for column in _SHOWN:
-        table.add_column(column.replace("_", " "), justify="left" if column == "row" else "right")
+    table.add_column("row", min_width=max(len(row.name) for row in options.rows))
+    measured = [name for name in _SHOWN if any(values[name] is not None for values in shown)]
+    for column in measured[1:]:
+        table.add_column(column.replace("_", " "), justify="right")
     for values in shown:
-        table.add_row(*("" if values[name] is None else str(values[name]) for name in _SHOWN))
+        table.add_row(*("" if values[name] is None else str(values[name]) for name in measured))
     out.print(table)
     if failed := sum(sum(one.errors.values()) for one in summaries):
         err.print(f"{failed} answers failed and count as wrong; the report says why")

@@ -15,6 +15,7 @@ import signal
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -153,6 +154,7 @@ def _started(share: Share, opener: Opener, count: int) -> Iterator[dict[Connecti
         finally:
             for process in processes:
                 process.kill()  # which heeds no other signal
+            for process in processes:
                 process.join()
             for connection in connections:
                 connection.close()
@@ -211,7 +213,4 @@ def _heed(parent: Connection, stop: StopSignal) -> None:
 
 def _told(error: BaseException) -> BaseException:
     """Give an error that can be sent: one of somebody else's may hold what cannot be pickled."""
-    import traceback
-
-    traceback.print_exception(error)
-    return RuntimeError(f"{type(error).__name__}: {error}")
+    return RuntimeError("".join(traceback.format_exception(error)))

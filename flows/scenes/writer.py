@@ -49,6 +49,7 @@ _RELATIVE = re.compile(
     r"|fri|satur|sun)day))\b|昨天|今天|明天|后天|前天|今晚|昨晚|[上下这本]周|[上下这]个月|去年|明年|今年",
     re.IGNORECASE,
 )
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _ORDER = {topic.key: at for at, topic in enumerate(TOPICS)}
 
 
@@ -120,7 +121,8 @@ def _changed_at(atom: Atom) -> datetime:
 def sentence_of(atom: Atom) -> str:
     """Write an atom where no date stands: with one if its text counts from the day it was said."""
     text = _one_line(atom.text)
-    return f"{text} ({atom.occurred_at:%Y-%m-%d})" if _RELATIVE.search(text) else text
+    open_ended = _RELATIVE.search(text) and not _DATE.search(text)
+    return f"{text} ({atom.occurred_at:%Y-%m-%d})" if open_ended else text
 
 
 def line_of(atom: Atom, language: Language) -> str:

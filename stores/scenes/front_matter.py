@@ -25,6 +25,9 @@ _MAX_CHARS = 64 * 1024
 _FENCE = re.compile(r"\A\s*(`{3,}|~{3,})[a-zA-Z]*[ \t]*\n(.*?)\n\1[ \t]*\s*\Z", re.DOTALL)
 _OPEN = re.compile(r"\A\s*---[ \t]*\n")
 _CLOSE = re.compile(r"^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.MULTILINE)
+# Models also write all fields on one line, and the closing dashes behind them.
+_CLOSE_LATE = re.compile(r"(?<=[^\s-])[ \t]*---[ \t]*(?:\n|\Z)")
+_FIELDS_IN_LINE = re.compile(r"(?<=\S)[ \t]*(?=\b(?:summary|atoms|archived):[ \t])")
 _PAIR = re.compile(r"^([A-Za-z][\w-]*)[ \t]*:[ \t]*(.*)$")
 _ITEM = re.compile(r"^[ \t]*-[ \t]+(.*)$")
 _PLAIN = re.compile(r"[^\W\d_][\w \-./()+@]*")
@@ -61,6 +64,10 @@ def split(text: str) -> Split:
         text = fenced[2]
     opened = _OPEN.match(text)
     closed = None if opened is None else _CLOSE.search(text, opened.end())
+    late = None if opened is None or closed is not None else _CLOSE_LATE.search(text, opened.end())
+    if late is not None and opened is not None and text.startswith("title:", opened.end()):
+        fields = _FIELDS_IN_LINE.sub("\n", text[opened.end() : late.start()])
+        return Split(f"{fields}\n", text[late.end() :], unwrapped)
     if opened is None or closed is None:
         return Split(None, text, unwrapped)
     fields = text[opened.end() : closed.start()]

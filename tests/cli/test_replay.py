@@ -48,7 +48,9 @@ def test_a_generation_of_the_same_history_is_the_same_beside_the_first(
     assert done["answers"] == {"asked": 0, "asked_tokens": 0, "recorded": 0, "saved_tokens": 0}
     assert of(settled, "v2").text(*LIST) == before
     assert settled.text(*LIST) == before
-    again = settled.run("replay", "--into", "v2").out
+    printed = settled.run("replay", "--into", "v2", "--workers", "2")
+    assert "2 threads of this process: the log in files" in printed.err
+    again = printed.out
     assert "done: 0 events read" in again and "holds 4 atoms" in again
     assert "sediment generations promote v2" in again
 

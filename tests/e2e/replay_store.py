@@ -8,10 +8,11 @@ from typing import Any
 
 from connectors.settings import Settings
 from flows.replay.running import Opened
+from stores.errors import StoreMismatch
 from tests.faults.flow_process import Embedder
 from tests.faults.stand_in import StandInStore
 
-__all__ = ["opened"]
+__all__ = ["opened", "refused"]
 
 
 @contextmanager
@@ -21,3 +22,11 @@ def opened(settings: Settings) -> Iterator[Opened]:
     with closing(StandInStore(settings.generation_dir / "store.sqlite")) as store:
         stand_in: Any = (store, Embedder())
         yield stand_in
+
+
+@contextmanager
+def refused(settings: Settings) -> Iterator[Opened]:
+    """Open nothing: the store is of another making."""
+    message = f"the store of {settings.generation} was made with another model"
+    raise StoreMismatch(message)
+    yield

@@ -47,11 +47,14 @@ def test_figures_keep_what_they_stand_beside_whatever_it_is_called() -> None:
                 {"name": "b", "measured": 4.0, "unit": "x", "reference": 2.0, "note": ""},
                 {"name": "c", "measured": 4.0, "unit": "x", "bound": 16.0, "note": ""},
                 {"name": "d", "measured": 4.0, "unit": "x", "bound": None, "note": ""},
+                {"name": "e", "measured": 4.0, "beside": 0.0, "ratio": float("inf"), "unit": "x"},
             ]
         ],
     )  # fmt: skip
     assert rows[0] == Row("pipeline", "a", 4.0, "x", 8.0, 0.6, "1", "n")
-    assert [(row.beside, row.ratio) for row in rows[1:]] == [(2.0, 2.0), (16.0, 0.25), (None, None)]
+    assert [(row.beside, row.ratio) for row in rows[1:]] == [
+        (2.0, 2.0), (16.0, 0.25), (None, None), (None, None),
+    ]  # fmt: skip
 
 
 def test_a_recall_stands_beside_its_bare_searches_and_grows_in_a_curve() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import bytewax.operators as op
 import pytest
-from bytewax.dataflow import Dataflow
+from bytewax.dataflow import Dataflow, Stream
 from bytewax.recovery import RecoveryConfig, init_db_dir
 from bytewax.testing import TestingSink, TestingSource, run_main
 from hypothesis import given, settings
@@ -341,8 +341,8 @@ def _ran(root: Path, *, live: bool, stopping: bool = False) -> list[str]:
     flow = Dataflow("test")
     jobs = [PersonaJob(job_id=f"j{n}", scope=SCOPE, reason="r", occurred_at=at(n)) for n in (1, 2)]
     record = LogRecord(Position("l3.jobs", 0, 0), 0, b"k", b"")
-    queued = [QueuedPersonaJob(one, record) for one in jobs]
-    read = op.input("in", flow, TestingSource([*queued, TestingSource.ABORT()]))
+    items: list[Any] = [*(QueuedPersonaJob(one, record) for one in jobs), TestingSource.ABORT()]
+    read: Stream[QueuedPersonaJob] = op.input("in", flow, TestingSource(items))
     keyed = op.key_on("key", read, lambda one: one.job.scope)
     due = hold_jobs("hold", keyed, live=live, stopping=lambda: stopping)
     seen = op.map("seen", due, lambda item: came.append(item[1].job.job_id))

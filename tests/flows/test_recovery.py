@@ -108,6 +108,23 @@ def test_what_was_finished_stays(store: Path) -> None:
     assert counted(store, elements)[-1] == ("a", 2)
 
 
+def test_the_next_run_begins_where_its_slowest_worker_had_come(store: Path) -> None:
+    def begun(run: int, workers: int, epoch: int, **fronts: int) -> None:
+        with closing(sqlite3.connect(store / "part-0.sqlite3")) as connection, connection:
+            sql = "INSERT INTO exs (ex_num, worker_count, resume_epoch) VALUES (?, ?, ?)"
+            connection.execute(sql, (run, workers, epoch))
+            sql = "INSERT INTO fronts (ex_num, worker_index, worker_frontier) VALUES (?, ?, ?)"
+            for worker, front in fronts.items():
+                connection.execute(sql, (run, int(worker.removeprefix("of_")), front))
+
+    begun(0, 2, 1, of_0=9, of_1=7)
+    assert resume_epoch(store) == 7
+    begun(1, 2, 7, of_0=8)  # the other one has not closed an epoch yet
+    assert resume_epoch(store) == 7
+    begun(2, 1, 7, of_0=12)
+    assert resume_epoch(store) == 12
+
+
 def test_a_store_that_is_none_is_said(store: Path) -> None:
     (store / "part-1.sqlite3").write_bytes(b"not a database, and long enough to be read as one" * 9)
     with pytest.raises(ServiceUnavailable, match="part-1"):

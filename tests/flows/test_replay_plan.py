@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -114,6 +115,15 @@ def test_a_pace_is_kept_over_all_partitions() -> None:
     assert pace.wait_s() == 0
     pace.spend(10)  # what was not used is not saved up
     assert pace.wait_s() == pytest.approx(1.0)
+
+
+def test_processes_that_share_a_moment_keep_to_one_pace() -> None:
+    seconds, free_at = Turned(), multiprocessing.get_context("spawn").Value("d", 0.0)
+    one, other = Pace(10, seconds, free_at), Pace(10, seconds, free_at)
+    one.spend(5)
+    assert other.wait_s() == pytest.approx(0.5)
+    other.spend(5)
+    assert one.wait_s() == pytest.approx(1.0)
 
 
 def test_no_pace_waits_for_nothing() -> None:

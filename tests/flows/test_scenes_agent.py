@@ -247,6 +247,23 @@ def test_an_atom_that_one_file_lists_or_no_text_tells_is_not_listed_again(world:
     }
 
 
+def test_heat_is_folded_in_once_also_where_a_job_takes_several_runs(world: World) -> None:
+    def script(number: int, request: ChatRequest) -> Any:
+        before = len(shown(request, "scenes"))
+        ids = [line[0] for line in shown(request, "atoms")]
+        return steps(step("write", f"s{before}.md", text=scene_text("Said so.", *ids)), DONE)
+
+    scenes = world(script, limits=SceneLimits(atoms=1))
+    scenes.run_with(A)
+    scenes.heat.add(SCOPE, "s0.md", 3)
+    scenes.run_with(B, C)
+    assert {name: file.heat for name, file in scenes.files().items()} == {
+        "s0.md": 3,
+        "s1.md": 0,
+        "s2.md": 0,
+    }
+
+
 # --- what is not kept ------------------------------------------------------------------------
 
 

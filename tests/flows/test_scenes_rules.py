@@ -108,12 +108,12 @@ def test_a_summary_dates_what_counts_from_the_day_it_was_said() -> None:
     atoms = [
         fact(1, "User moved to Lisbon last week.", slot="home.city"),
         fact(2, "用户上周搬到了苏州。", slot="home.city"),
-        fact(3, "User's name is Ana.", slot="name"),
+        fact(3, "User turned 30 yesterday (2026-02-28).", slot="age"),
     ]
     (file,) = write_by_rules(atoms, {}, 15).values()
     assert file.summary == (
         "User moved to Lisbon last week. (2026-03-01) 用户上周搬到了苏州。 (2026-03-01) "
-        "User's name is Ana."
+        "User turned 30 yesterday (2026-02-28)."
     )
 
 

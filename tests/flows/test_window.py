@@ -364,6 +364,7 @@ def _flow(
     clock: _TurnedClock | None = None,
     live: bool = False,
     stopping: bool = False,
+    kept_out: Tombstones | None = None,
 ) -> Dataflow:
     flow = Dataflow("window_test")
     events = op.input("in", flow, source)
@@ -374,9 +375,22 @@ def _flow(
         clock or _TurnedClock(timedelta(0)),
         live=live,
         stopping=lambda: stopping,
+        kept_out=kept_out,
     )
     op.output("out", cut, TestingSink(out))
     return flow
+
+
+def test_a_request_that_another_process_read_is_known_here_too() -> None:
+    out: list[tuple[str, Ended]] = []
+    known = Tombstones()
+    run_main(_flow(TestingSource([*_turns(2), _asks("session")]), out, kept_out=known))
+    assert [_shown(one)[1:] for _, one in out] == [
+        ("forgotten", ["s1-0"]),
+        ("forgotten", ["s1-1"]),
+        ("requested", ["f"]),
+    ]
+    assert len(list(known)) == 1
 
 
 def test_end_of_input_closes_and_a_graceful_stop_does_not(tmp_path: Path) -> None:

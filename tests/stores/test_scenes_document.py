@@ -187,3 +187,14 @@ def test_a_person_s_editor_may_write_other_encodings() -> None:
 
 def test_fields_are_written_in_the_order_given() -> None:
     assert write_fields([("b", "x"), ("a", ())]) == "---\nb: x\na: []\n---\n"
+
+
+def test_front_matter_on_one_line_with_its_end_behind_it_is_read() -> None:
+    """As a small model writes it."""
+    fields = "title: 用户名叫林悦。summary: 在出版社上班。atoms: [10a0d526f880, 33b286d4]"
+    text = f"---\n{fields}---\n\n正文。"
+    file = parse(text, "scene", "x.md", AT).file
+    assert (file.title, file.summary, file.body) == ("用户名叫林悦。", "在出版社上班。", "正文。")
+    assert file.atoms == ("10a0d526f880", "33b286d4")
+    prose = "---\nA title: not one---\n\nText."
+    assert parse(prose, "scene", "x.md", AT).file.body == prose

@@ -71,7 +71,7 @@ def fuzzed_world() -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def contract(fuzzed_world: World) -> Any:
-    return schemathesis.openapi.from_url(f"{fuzzed_world.url}/openapi.json")
+    return schemathesis.openapi.from_url(f"{fuzzed_world.url}/openapi.json", timeout=60)
 
 
 def test_every_operation_is_fuzzed(contract: Any) -> None:

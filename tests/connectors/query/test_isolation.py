@@ -73,12 +73,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
             prefix="t",
             dimension=embedder.dimension,
             embedding_name=embedder.name,
+            timeout_s=60.0,
+            reads=embedded.reads,
         )
         store.ensure_collections()
         for scope in SCOPES:
             _fill(store, embedder, scope)
         with open_service(
-            Settings(rate_limit=0),
+            Settings(rate_limit=0, recall_timeout_s=25),
             store=store,
             embedder=embedder,
             append=log.extend,

@@ -529,6 +529,23 @@ async def test_without_its_profiles_the_rest_is_told(searcher: FakeSearcher) -> 
 
 
 @pytest.mark.asyncio
+async def test_profiles_of_another_scope_are_not_told(searcher: FakeSearcher) -> None:
+    class Astray(FakeSearcher):
+        def profiles_seen(self, scope: str) -> list[SeenProfile]:
+            return super().profiles_seen("somebody/else")
+
+    astray = Astray()
+    astray.answers = searcher.answers
+    astray.profiles = [
+        one.model_copy(update={"scope": "somebody/else"}) for one in (PERSONA, *SCENES)
+    ]
+    async with recalling(astray) as recall:
+        answer = await recall.recall(RecallQuery(SCOPE, "Where?"))
+    assert answer.system_context == ""
+    assert {one.layer for one in answer.items} == {"atom", "event"}
+
+
+@pytest.mark.asyncio
 async def test_the_persona_alone_needs_no_search(searcher: FakeSearcher) -> None:
     searcher.profiles = [PERSONA]
     async with recalling(searcher) as recall:

@@ -67,6 +67,8 @@ def recall(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recall]:
             prefix="t",
             dimension=embedder.dimension,
             embedding_name=embedder.name,
+            timeout_s=60.0,
+            reads=embedded.reads,
         )
         store.ensure_collections()
         store.upsert_atoms(atoms, embedder.embed([one.text for one in atoms]))

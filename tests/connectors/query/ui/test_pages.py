@@ -126,6 +126,7 @@ def test_stages_of_this_process_and_of_others_are_shown(
     held.labels("budget").set(1)
     held.labels("paused").set(0)
     monkeypatch.setattr("connectors.query.ui.stages.REGISTRY", registry)
+    monkeypatch.setattr("connectors.query.ui.stages._TIMEOUT_S", 60.0)  # a busy machine
     with socket.create_server(("127.0.0.1", 0)) as silent:
         nobody = f"http://127.0.0.1:{silent.getsockname()[1]}/metrics"
     with serving(world, tmp_path / "other") as other:
@@ -133,7 +134,7 @@ def test_stages_of_this_process_and_of_others_are_shown(
         with serving(world, tmp_path, own=("all",), flow_metrics=asked) as url, browser(url) as one:
             words = " ".join(harmless(one.get("/ui")).text.split())
     assert "7 pending 3 in flight 2 to be retried 1 min oldest pending" in words
-    assert "model calls failed tokens in out cost m 1204 4 45,000 2,300 $0.31" in words
+    assert "model calls failed tokens in out cost m 1,204 4 45,000 2,300 $0.31" in words
     assert "17 more were answered from recorded answers" in words
     assert "No call may begin: the day's budget is used up." in words
     assert "asked for a pause" not in words

@@ -27,7 +27,7 @@ def contract() -> Iterator[Any]:
     world = World()
     fill(world)
     for _ in serve(world, KeyRing([ENTRY]), rate_limit=0):
-        yield schemathesis.openapi.from_url(f"{world.url}/openapi.json")
+        yield schemathesis.openapi.from_url(f"{world.url}/openapi.json", timeout=60)
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)

@@ -1,0 +1,76 @@
+"""Brokers that are away: how long is waited, and how it is told."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from connectors.kafka.outage import Outage
+from connectors.metrics import LOG_AWAY_SECONDS
+from stores.errors import LogAway
+
+
+class Clock:
+    """A clock that tests turn."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def gauge() -> float:
+    value: float = LOG_AWAY_SECONDS.labels("reading")._value.get()
+    return value
+
+
+def test_patience_is_counted_from_the_first_silence() -> None:
+    clock = Clock()
+    outage = Outage("reading", 10.0, clock)
+    for passed in (0.0, 6.0, 10.0):
+        clock.now = 1000.0 + passed
+        outage.goes_on("no answer")
+        assert gauge() == passed
+    clock.now = 1010.1
+    with pytest.raises(LogAway, match="no answer; reading waited for 10 s"):
+        outage.goes_on("no answer")
+
+
+def test_silence_that_began_before_it_was_noted_counts() -> None:
+    outage = Outage("reading", 10.0, Clock())
+    with pytest.raises(LogAway, match="waited for 11 s"):
+        outage.goes_on("no answer", since=989.0)
+
+
+def test_an_answer_in_between_gives_all_patience_back(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    outage = Outage("reading", 10.0, clock)
+    outage.goes_on("no answer")
+    clock.now += 9.0
+    outage.goes_on("no answer")
+    outage.over()
+    assert gauge() == 0
+    assert "answers again, after 9 s; reading goes on" in caplog.text
+    clock.now += 9.0
+    outage.goes_on("no answer")
+    assert gauge() == 0
+
+
+def test_it_is_told_once_a_minute_not_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    outage = Outage("reading", 1000.0, clock)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(130):
+            outage.goes_on("no answer")
+            clock.now += 1.0
+    assert [record.getMessage().split("; ")[1] for record in caplog.records] == [
+        "reading waits for it, for 1000 s at most",
+        "reading has waited for 61 s",
+        "reading has waited for 122 s",
+    ]
+    outage.over()
+    caplog.clear()
+    outage.over()
+    assert not caplog.records

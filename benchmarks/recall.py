@@ -127,6 +127,7 @@ async def measure(memories: int, questions: int, folder: Path) -> dict[str, Any]
             prefix="bench",
             dimension=DIMENSION,
             embedding_name="instant",
+            reads=embedded.reads,
         )
         store.ensure_collections()
         written = fill(store, memories, rng)

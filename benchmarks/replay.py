@@ -163,7 +163,7 @@ def prepared(events: int) -> Iterator[Settings]:
         )
         create_topics(KafkaConnection(broker.bootstrap), settings.topic_prefix, _PARTITIONS)
         _produce(settings, events)
-        _replayed(in_generation(settings, MAIN), "missing", 2)
+        _replayed(in_generation(settings, MAIN), "missing", 1)
         asked = model.count(CHAT)
         yield settings
         assert model.count(CHAT) == asked, "the measured replay asked the model"

@@ -83,7 +83,7 @@ def expected_end(faults: Sequence[str]) -> tuple[bool, int]:
     return True, attempts + 1
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(
     schedule=st.lists(
         st.tuples(st.sampled_from("abc"), st.lists(st.sampled_from(sorted(FAULTS)), max_size=5)),
@@ -111,7 +111,7 @@ def test_any_schedule_of_failures_ends_each_item_once_in_order(
         assert result.attempts == attempts
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(
     bad=st.dictionaries(
         st.integers(0, 19), st.sampled_from(["refused", "limited", "malformed"]), max_size=5

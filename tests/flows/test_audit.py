@@ -808,7 +808,7 @@ def processed(
     return log, pipeline
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     turns=st.lists(TURN, max_size=40),
     fates=FATES,
@@ -860,7 +860,7 @@ def covered(log: Sequence[LogRecord], kept_out: Tombstones) -> set[int]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(turns=st.lists(TURN, min_size=4, max_size=40), fates=FATES, data=st.data())
 def test_a_missing_outcome_is_found_where_a_later_one_stands(
     turns: list[tuple[str, str, str, int, int, str]], fates: list[str], data: st.DataObject
@@ -904,7 +904,7 @@ def _can_be_missed(one: Ended, done: Sequence[Ended]) -> bool:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(turns=st.lists(TURN, min_size=4, max_size=40), fates=FATES, data=st.data())
 def test_an_altered_outcome_is_found(
     turns: list[tuple[str, str, str, int, int, str]], fates: list[str], data: st.DataObject

@@ -281,7 +281,7 @@ ANY_JSON = st.recursive(
         max_size=4,
     )
 )
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_whatever_a_list_holds_is_kept_or_refused(items: list[Any]) -> None:
     text = json.dumps({"memories": items})
     try:
@@ -349,7 +349,6 @@ def test_right_or_mixed_language_is_taken(events: Window, text: str, sources: li
     assert [found.text for found in extraction.memories] == [text]
 
 
-@settings(deadline=None)
 @given(
     st.text("abc ", min_size=1, max_size=90),
     st.integers(1, 6),

@@ -6,7 +6,7 @@ import re
 
 import orjson
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from connectors.tokens import count_tokens
@@ -74,7 +74,6 @@ def test_text_cannot_leave_its_line(attack: str, place: str) -> None:
 
 
 @given(st.text(max_size=60), st.sampled_from(["user", "assistant"]))
-@settings(deadline=None)
 def test_any_text_is_shown_whole_on_one_line(text: str, role: str) -> None:
     said = f"I say {text} done."
     chat = FakeChat(answer())
@@ -216,7 +215,6 @@ def test_split_pieces_fit_and_join_to_the_text(text: str, size: int) -> None:
     assert all(len(piece) <= size for piece in pieces)
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["user", "assistant"]), st.text(max_size=300), st.text()),

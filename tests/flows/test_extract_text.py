@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flows.extract import text as extractable
@@ -327,7 +327,6 @@ TRICKS: list[str] = [
 ]  # fmt: skip
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.sampled_from(TRICKS), max_size=6).map("".join),
     st.sampled_from(["user", "assistant"]),

@@ -309,7 +309,7 @@ def test_rules_write_one_each_time_something_is_new(world: World) -> None:
     assert layers.write_persona(asked("scenes_changed", "x")).reason == "not_due"
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 200), st.sampled_from(["chat", "work"]))
 def test_rules_never_write_too_much(count: int, mode: Any) -> None:
     kind = "work_fact" if mode == "work" else "persona"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.reconcile import Reconciler, StoredAtoms
@@ -276,7 +276,6 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(steps, st.sampled_from(["store", "skip", "update", "retract"]))
 def test_no_sequence_launders_a_rejected_value(said: list[tuple[str, str]], action: str) -> None:
     store = MemoryStore()

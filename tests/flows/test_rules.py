@@ -236,7 +236,8 @@ NOT_A_MEMORY = [
     "I'll look at that tomorrow.", "He lives in Rome.", "Ana loves jazz.",
     "I'm a bit worried.", "I'm a little confused by this code.", "I think so too.",
     "I had a terrible day yesterday.", "I'm going to bed now.",
-    "I wrote reviews of phones that I bought last month.", "I decided to skip fairs after moving in May.",
+    "I wrote reviews of phones that I bought last month.",
+    "I decided to skip fairs after moving in May.",
     "I dislike using this kind of loop.", "I used to have a dog with that name.",
     "I sent a few more last week.", "I got great news on Friday.", "I'm learning a new skill.",
     "我早上去公园跑步了。", "我很喜欢里面的演员。", "我在学习函数的概念时。",
@@ -364,7 +365,7 @@ FRAGMENTS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.one_of(
         st.text(max_size=300), st.lists(st.one_of(FRAGMENTS, st.text(max_size=8))).map("".join)

@@ -348,7 +348,7 @@ def crowded(lite: EmbeddedStore) -> Iterator[MilvusStore]:
     opened.close()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(scope=_ids, session=_ids, atom_id=_ids)
 def test_no_id_can_change_what_a_filter_means(
     crowded: MilvusStore, scope: str, session: str, atom_id: str

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stores.scenes import ProfileFile, parse, render
@@ -47,7 +47,6 @@ def scene_files(draw: st.DrawFn) -> ProfileFile:
     )
 
 
-@settings(deadline=None)
 @given(scene_files())
 def test_what_is_written_is_read_back_without_repairs(file: ProfileFile) -> None:
     text = render(file)
@@ -57,7 +56,6 @@ def test_what_is_written_is_read_back_without_repairs(file: ProfileFile) -> None
     assert render(parsed.file) == text
 
 
-@settings(deadline=None)
 @given(scene_files())
 def test_a_full_yaml_reader_agrees(file: ProfileFile) -> None:
     fields = split(render(file)).fields
@@ -69,7 +67,6 @@ def test_a_full_yaml_reader_agrees(file: ProfileFile) -> None:
     assert loaded["atoms"] == list(file.atoms)
 
 
-@settings(deadline=None)
 @given(ANY_TEXT, ANY_TEXT, st.sampled_from(["{f}\n{b}", "---\n{f}\n---\n{b}", "---\n{f}\n{b}"]))
 @example("title: [[[[", "body", "---\n{f}\n---\n{b}")
 @example("a: &a [*a]\n<<: *a", "body", "---\n{f}\n---\n{b}")
@@ -87,7 +84,6 @@ def test_whatever_is_found_is_read_and_then_stays_as_it_is(
     assert again.repairs == ()
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=("C", "Z")), min_size=1))
 def test_a_body_is_kept_whatever_the_front_matter(body: str) -> None:
     for text in (body, f"---\ntitle: : {{\n---\n{body}", f"---\nheat: many\n---\n\n{body}\n"):

@@ -6,7 +6,7 @@ import random
 import unicodedata
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stores.scenes.names import MAX_NAME_BYTES, name_key, normal_name, unique_names
@@ -16,7 +16,6 @@ NAMES = st.lists(ANY_TEXT | st.sampled_from(["a.md", "A.md", "a .md", "con", "é
 RESERVED = {"con", "prn", "aux", "nul", *(f"{p}{n}" for p in ("com", "lpt") for n in range(10))}
 
 
-@settings(deadline=None)
 @given(ANY_TEXT)
 @example("a.md?")
 @example("e‍́")  # the dropped joiner stood between a letter and its accent
@@ -62,7 +61,6 @@ def test_names(given_name: str, wanted: str) -> None:
     assert normal_name(given_name) == wanted
 
 
-@settings(deadline=None)
 @given(NAMES, st.randoms(use_true_random=False))
 def test_no_two_names_become_one_in_any_order(names: list[str], shuffler: random.Random) -> None:
     given_names = unique_names(names)

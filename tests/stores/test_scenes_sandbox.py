@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stores.errors import ServiceUnavailable
@@ -59,7 +59,6 @@ def test_paths_that_are_no_plain_name_are_refused(folder: Path, tool: str, path:
     assert (folder.parent / "outside.md").read_text() == "secret"
 
 
-@settings(deadline=None)
 @given(
     path=st.text(st.characters(exclude_categories=()), max_size=30),
     tail=st.sampled_from(["", ".md"]),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stores.scenes import (
@@ -182,7 +182,6 @@ def test_a_scene_without_atoms_leaves_its_heat_to_what_the_run_changed() -> None
     assert cleaned.files["a.md"].heat == 5
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 99), st.booleans()), min_size=1, max_size=14),
     st.integers(0, 13),

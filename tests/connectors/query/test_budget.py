@@ -25,7 +25,7 @@ budgets = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(texts, max_size=15), budgets)
 def test_no_budget_is_ever_passed(memories: list[str], budget: Budget) -> None:
     items = [item(str(i), text) for i, text in enumerate(memories)]
@@ -46,7 +46,7 @@ def test_no_budget_is_ever_passed(memories: list[str], budget: Budget) -> None:
     assert sum(cut.count for cut in fitted.cut) == len(items) - len(fitted.items)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(texts, min_size=1, max_size=5), budgets)
 def test_not_zero_when_the_first_alone_fits(memories: list[str], budget: Budget) -> None:
     items = [item(str(i), text) for i, text in enumerate(memories)]

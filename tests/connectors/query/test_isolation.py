@@ -196,7 +196,6 @@ def covered(credential: Credential, asked: dict[str, str]) -> set[str]:
 @settings(
     max_examples=120,
     derandomize=True,
-    deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

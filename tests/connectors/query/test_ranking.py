@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.query.ranking import (
@@ -145,7 +145,6 @@ def test_folding_stops_where_nothing_more_can_be_shown() -> None:
     assert folded == []
 
 
-@settings(deadline=None)
 @given(
     dense=st.lists(st.integers(0, 30), unique=True, max_size=20),
     keyword=st.lists(st.integers(0, 30), unique=True, max_size=20),

@@ -45,7 +45,6 @@ def test_no_request_breaks_the_contract(contract: Any, route: str, mode: Generat
     @settings(
         max_examples=EXAMPLES,
         derandomize=True,
-        deadline=None,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),

@@ -38,6 +38,7 @@ from stores.unfinished import UnfinishedInFiles, UnfinishedInRedis
 
 if TYPE_CHECKING:
     from stores.milvus import MilvusStore
+    from stores.milvus_base import Reads
 
 __all__ = [
     "Log",
@@ -143,11 +144,13 @@ class StoreServer:
     """Where the vector store answers.
 
     :arg refuse_writes: why this process may not write; empty when it may.
+    :arg reads: a shorter way to read, where the embedded store lives in this process.
     """
 
     uri: str
     token: str
     refuse_writes: str = ""
+    reads: Reads | None = None
 
 
 @contextmanager
@@ -164,7 +167,7 @@ def open_store_server(settings: Settings, *, write: bool) -> Iterator[StoreServe
     from stores.embedded import open_embedded
 
     with open_embedded(settings.data_dir, write=write) as handle:
-        yield StoreServer(handle.uri, handle.token, handle.refuse_writes)
+        yield StoreServer(handle.uri, handle.token, handle.refuse_writes, handle.reads)
 
 
 @contextmanager
@@ -215,6 +218,7 @@ def _connected_store(
             embedding_name=embedder.name,
             analyzer=settings.analyzer,
             refuse_writes=server.refuse_writes,
+            reads=server.reads,
             observe=_store_call,
         )
         stack.callback(store.close)

@@ -120,9 +120,7 @@ def crowded() -> Iterator[tuple[World, httpx.Client]]:
     bound=st.sampled_from(BOUNDS),
     asked=st.tuples(*[st.sampled_from((*NAMES, "*", None))] * 3),
 )
-@settings(
-    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_key_opens_its_own_scopes_and_no_other(
     crowded: tuple[World, httpx.Client],
     tenant: str,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -72,7 +75,9 @@ def demo(data_dir: DataDir = None, brokers: Brokers = None) -> None:
     for question, answer in zip(questions, ask(settings, asked), strict=True):
         _show(question, answer)
     out.rule("[bold]Go on")
-    out.print(Text(_TOUR), soft_wrap=True)
+    # `make demo` runs in a fresh clone, where the command is in .venv and not on the PATH.
+    program = "sediment" if shutil.which("sediment") else os.path.relpath(sys.argv[0])
+    out.print(Text(_TOUR.replace("sediment ", f"{program} ")), soft_wrap=True)
 
 
 def _show_layers(settings: Settings, scope: str) -> None:

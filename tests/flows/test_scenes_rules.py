@@ -69,6 +69,7 @@ def test_what_ended_is_told_as_past_and_archived() -> None:
         "- User lives in Porto. (2026-03-01, until 2026-03-01)"
     )
     assert (file.atoms, file.archived) == ((new.atom_id,), (old.atom_id,))
+    assert (file.created, file.updated) == (old.occurred_at, new.occurred_at)
 
 
 def test_names_of_scenes_count_and_beyond_the_capacity_they_are_one() -> None:

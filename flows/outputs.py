@@ -121,12 +121,13 @@ def applied(request: Forgetting, result: StoredAtoms, topics: Topics) -> list[Ou
     """End a request that was carried out: atoms as they are now, a scene job, one outcome.
 
     A removed atom's record has no value: it takes the text out of a compacted topic. A rejection
-    of an atom that the scope does not have ends as skipped.
+    of an atom that the scope does not have ends as skipped. A user who has no atoms may still have
+    scenes and a persona, written by hand.
     """
     sourced, tombstone = request.sourced, result.tombstone or request.tombstone
     records = atom_records(result, topics)
     own_id = record_id("reconcile", sourced.position)
-    if result.touched or result.removed:
+    if result.touched or result.removed or tombstone.target == "user":
         job = SceneJob(
             job_id=content_id("l2", own_id),
             scope=sourced.scope,

@@ -17,6 +17,7 @@ from flows.scenes.question import (
     read_steps,
     request_in,
     results_text,
+    steps_text,
 )
 from stores.errors import MalformedAnswer, RequestTimedOut
 from stores.protocols import ChatModel, ChatRequest, Clock
@@ -25,6 +26,9 @@ from stores.scenes import SceneSandbox, ToolError
 __all__ = ["AgentLimits", "AgentRun", "SceneAgent"]
 
 _UNREADABLE_IN_A_ROW = 3
+_READ_AHEAD_CHARS = 6000
+"""A folder of no more text, some 1,500 tokens, is read before the model is asked: it would read it
+anyway, and that is one answer and one repetition of the request less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,11 @@ class SceneAgent:
             again that it was given up for.
         """
         messages = opening.messages(self._prompt, complaint)
+        if 0 < sum(len(file.body) for file in opening.files.values()) <= _READ_AHEAD_CHARS:
+            ahead = [Step("read", path) for path in sorted(opening.files)]
+            results, _ = await asyncio.to_thread(_do, ahead, sandbox, must_write=False)
+            read = ("assistant", steps_text(ahead)), ("user", results_text(results))
+            messages = (*messages, *read)
         version = f"{self._prompt.version} {redriven}".strip()
         about = opening.about()
         # An empty folder with news that ends empty is no run: those atoms are not shown again.

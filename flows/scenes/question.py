@@ -18,7 +18,15 @@ from stores.ids import event_key
 from stores.records import Atom
 from stores.scenes import ProfileFile, index_of, pressure
 
-__all__ = ["STEPS_SCHEMA", "Opening", "Step", "read_steps", "request_in", "results_text"]
+__all__ = [
+    "STEPS_SCHEMA",
+    "Opening",
+    "Step",
+    "read_steps",
+    "request_in",
+    "results_text",
+    "steps_text",
+]
 
 Tool = Literal["read", "write", "edit", "done"]
 TOOLS: tuple[Tool, ...] = ("read", "write", "edit", "done")
@@ -133,6 +141,12 @@ def read_steps(text: str) -> list[Step]:
         if steps[-1].tool == "done":
             break
     return steps
+
+
+def steps_text(steps: Sequence[Step]) -> str:
+    """Write steps the way the model answers them."""
+    fields = [{"tool": one.tool, "path": one.path} for one in steps]
+    return orjson.dumps({"steps": fields}).decode()
 
 
 def results_text(results: Sequence[tuple[int, str, str]]) -> str:

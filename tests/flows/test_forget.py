@@ -125,6 +125,13 @@ def test_what_stands_on_nothing_else_goes(name: str) -> None:
     assert [set(job.removed_atom_ids) for job in jobs] == [gone]
 
 
+def test_a_user_without_atoms_may_have_texts_that_must_go() -> None:
+    made = world()
+    made.atoms = {}
+    records = carry_out(made, REQUESTS["user"])
+    assert [one.topic for one in records].count(TOPICS.scene_jobs) == 1
+
+
 def test_an_atom_loses_the_statement_and_keeps_the_rest() -> None:
     made = world()
     carry_out(made, REQUESTS["session"])

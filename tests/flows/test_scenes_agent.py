@@ -69,15 +69,13 @@ def refused(run: Callable[[], object]) -> RunRefused:
 # --- what a good run does --------------------------------------------------------------------
 
 
-def test_it_reads_then_edits_then_is_done_and_the_folder_and_the_index_have_it(
+def test_it_is_shown_a_small_folder_edits_and_is_done_and_the_folder_and_the_index_have_it(
     world: World,
 ) -> None:
     def script(number: int, request: ChatRequest) -> Any:
         if len(shown(request, "scenes")) == 0:
             return steps(step("write", "porto.md", text=scene_text("In Porto.", A.atom_id)), DONE)
-        if number == 0:
-            return steps(step("read", "porto.md"))
-        ((_, ok, text),) = shown(request, "results", 3)
+        ((_, ok, text),) = shown(request, "results", 3)  # read ahead
         assert (ok, "In Porto." in text) == ("ok", True)
         old = f"atoms:\n  - {A.atom_id!r}\n".replace("'", '"')
         assert old in text
@@ -98,6 +96,26 @@ def test_it_reads_then_edits_then_is_done_and_the_folder_and_the_index_have_it(
     (profile,) = scenes.profiles.profiles_of(SCOPE, "scene")
     assert (profile.text, profile.path, profile.version) == (file.body, "porto.md", 2)
     assert len(scenes.topic) == 2
+    assert scenes.chat and scenes.chat.asked_anew == 2
+
+
+def test_a_large_folder_is_read_where_the_agent_asks(world: World) -> None:
+    long = "In Porto, by the river.\n" * 300
+
+    def script(number: int, request: ChatRequest) -> Any:
+        if len(shown(request, "scenes")) == 0:
+            return steps(step("write", "porto.md", text=scene_text(long, A.atom_id)), DONE)
+        if number == 0:
+            assert len(request.messages) == 2
+            return steps(step("read", "porto.md"))
+        ((_, ok, text),) = shown(request, "results", 3)
+        assert (ok, long.strip() in text) == ("ok", True)
+        return steps(step("write", "job.md", text=scene_text("A baker.", B.atom_id)), DONE)
+
+    scenes = world(script)
+    scenes.run_with(A)
+    scenes.run_with(B)
+    assert set(scenes.files()) == {"porto.md", "job.md"}
     assert scenes.chat and scenes.chat.asked_anew == 3
 
 

@@ -113,7 +113,8 @@ class _Model:
         self.asked: list[tuple[float, bool]] = []  # when, and whether a run began with it
 
     async def complete(self, request: ChatRequest) -> ChatAnswer:
-        first = len(request.messages) == 2
+        answers = [text for role, text in request.messages if role == "assistant"]
+        first = not any('"write"' in text for text in answers)  # a small folder is read ahead
         self.asked.append((time.perf_counter(), first))
         await asyncio.sleep(MODEL_S)
         number = request.messages[1][1].count('"scene-')

@@ -1,7 +1,7 @@
 """The scripted model's scenes and personas: valid, deterministic, named scripted everywhere.
 
-Not a model: one scene file, ``notes.md``, that lists every atom it was ever shown; a persona that
-counts the scenes it was shown.
+Not a model: one scene file, ``notes.md``, that lists all atoms it was ever shown, tells the newest;
+a persona that counts the scenes it was shown.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ _FENCED = re.compile(r"<(atoms|scenes|results|persona)>\n(.*?)\n?</\1>", re.DOTA
 _BODY = re.compile(r"---\n.*?\n---\n\n(.*)", re.DOTALL)
 _ID = re.compile(r"- \"?([0-9a-f]{12,32})\"?$", re.MULTILINE)
 _NOTES = "notes.md"
+_TOLD = 60  # lines; with all of them the file would grow until no write is allowed
 
 
 def is_asked(request_body: dict[str, Any]) -> bool:
@@ -43,9 +44,9 @@ def answer(request_body: dict[str, Any]) -> str:
     body = _BODY.match(before)
     lines = [body[1].strip()] if body else []
     lines += [f"- {atom[4]}" for atom in atoms]
-    listed = "\n".join(f"  - {one}" for one in ids)
+    listed = "\n".join(f"  - {one[:12]}" for one in ids)
     text = f"---\ntitle: Notes\nsummary: {len(ids)} notes.\natoms:\n{listed}\n---\n\n"
-    write = _step("write", _NOTES, text + "\n".join(lines))
+    write = _step("write", _NOTES, text + "\n".join("\n".join(lines).splitlines()[-_TOLD:]))
     return orjson.dumps({"steps": [write, _step("done", None, "done")]}).decode()
 
 

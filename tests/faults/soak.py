@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing as mp
+import os
 import queue
 import sys
 import tempfile
@@ -138,7 +139,8 @@ def _worker(todo: Queue[int], done: Queue[Verdict | str], until: float, keep: st
     kafka.START_TIMEOUT_S = PATIENCE_S  # a soak goes on beside other work
     try:
         with tempfile.TemporaryDirectory(prefix="sediment-faults-") as name, real_kafka() as broker:
-            folder = Path(keep) if keep else Path(name)
+            # Of its own: workers come to the same conversation at the same time.
+            folder = Path(keep) / f"worker-{os.getpid()}" if keep else Path(name)
             folder.mkdir(parents=True, exist_ok=True)
             with running_servers(broker, Path(name)) as servers:
                 driver = Driver(servers, folder, keep=keep is not None)

@@ -25,7 +25,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
@@ -52,7 +52,7 @@ from flows.parts import flow_parts, open_store
 from flows.runner import FlowRun, StopSignal, SystemClock, rare_gc
 from flows.topology import Progress, build_flow
 from flows.window import WindowPolicy, window
-from stores.errors import InvalidEvent
+from stores.errors import InvalidEvent, ServiceUnavailable
 from stores.protocols import Filter, Vectors
 from stores.records import IndexedEvent, LogRecord, OutRecord, Position, SourcedEvent
 from tests.rig.extraction_script import answer
@@ -275,25 +275,15 @@ def freshness(rate: int = 200, seconds: int = 40, sampled: int = 100) -> Figure:
             embeddings_dimension=384,
         )
         create_topics(KafkaConnection(broker.bootstrap), settings.topic_prefix, 4)
-        environment = {
-            **os.environ,
-            "SEDIMENT_DATA_DIR": name,
-            "SEDIMENT_BROKERS": broker.bootstrap,
+        embeddings = {
             "SEDIMENT_EMBEDDINGS_BASE_URL": server.url,
             "SEDIMENT_EMBEDDINGS_DIMENSION": "384",
         }
-        command = [sys.executable, "-m", "flows.cli.main", "run", "l0", "--follow"]
-        flow = subprocess.Popen(
-            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        try:
-            while not (Path(name) / "milvus" / "owner.json").exists():
-                time.sleep(0.1)
-            with _store_of(settings) as found:
-                ages = _produce_and_look(broker.bootstrap, found, rate, seconds, sampled)
-        finally:
-            flow.terminate()
-            flow.wait()
+        with (
+            following_flow("l0", Path(name), broker.bootstrap, embeddings),
+            guest_look_up(settings, "events") as found,
+        ):
+            ages = _produce_and_look(broker.bootstrap, found, rate, seconds, sampled)
     ages.sort()
     p50, p95 = ages[len(ages) // 2], ages[int(len(ages) * 0.95)]
     return Figure(
@@ -308,12 +298,45 @@ def freshness(rate: int = 200, seconds: int = 40, sampled: int = 100) -> Figure:
 
 
 @contextmanager
-def _store_of(settings: Settings) -> Iterator[Callable[[str, str], bool]]:
-    """Open the store as a guest of the flow, and give a look-up in it."""
+def following_flow(
+    flow: str, folder: Path, bootstrap: str, settings: Mapping[str, str]
+) -> Iterator[None]:
+    """Run a flow on Kafka and the embedded store as a process of its own, until the block ends.
+
+    :arg settings: further ones, by name of the environment variable.
+    """
+    environment = {
+        **os.environ,
+        "SEDIMENT_DATA_DIR": str(folder),
+        "SEDIMENT_BROKERS": bootstrap,
+        **settings,
+    }
+    command = [sys.executable, "-m", "flows.cli.main", "run", flow, "--follow"]
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        while not (folder / "milvus" / "owner.json").exists():
+            if process.poll() is not None:
+                message = f"the flow ended with {process.returncode}"
+                raise RuntimeError(message)
+            time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextmanager
+def guest_look_up(settings: Settings, layer: str) -> Iterator[Callable[[str, str], bool]]:
+    """Open the store as a guest of the flow; give a look for a word in the texts of a scope."""
     with open_store(settings, make_embedder(settings), write=False) as store:
 
         def found(scope: str, token: str) -> bool:
-            hits = store.search_keyword("events", scope, token, 3, Filter())
+            try:
+                hits = store.search_keyword(layer, scope, token, 3, Filter())
+            except ServiceUnavailable:  # a look that was not answered found nothing
+                return False
             return any(token in getattr(hit.record, "text", "") for hit in hits)
 
         yield found

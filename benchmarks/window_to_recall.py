@@ -17,26 +17,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from confluent_kafka import Producer
 
-from benchmarks.pipeline import Figure, event_bytes, show
-from connectors.embeddings import make_embedder
+from benchmarks.pipeline import Figure, event_bytes, following_flow, guest_look_up, show
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topics import create_topics
 from connectors.settings import Settings, load_settings
-from flows.parts import open_store
-from stores.errors import ServiceUnavailable
-from stores.protocols import Filter
 from tests.rig.extraction_script import answer
 from tests.rig.kafka import real_kafka
 from tests.rig.scripted_llm import Received, ScriptedLlm, Step, scripted_llm
@@ -54,17 +46,22 @@ def window_to_recall(windows: int, every_s: float) -> Figure:
         real_kafka() as broker,
         scripted_llm(script=lambda _: Step(latency_s=MODEL_S), answer=answer) as server,
         tempfile.TemporaryDirectory() as name,
-        _running_flow(name, broker.bootstrap, server.url),
-        _store_of(load_settings(data_dir=Path(name), brokers=broker.bootstrap)) as found,
     ):
-        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        settings = load_settings(data_dir=Path(name), brokers=broker.bootstrap)
+        create_topics(KafkaConnection(broker.bootstrap), settings.topic_prefix, 4)
+        model = {"SEDIMENT_LLM_BASE_URL": server.url, "SEDIMENT_LLM_MODEL": "scripted"}
         ages, overheads = [], []
-        for number in range(-2, windows):  # the first ones are start-up
-            age, model_s = _one(number % 10_000, producer, found, server)
-            if number >= 0:
-                ages.append(age)
-                overheads.append(age - model_s)
-            time.sleep(every_s)
+        with (
+            following_flow("all", Path(name), broker.bootstrap, model),
+            guest_look_up(settings, "atoms") as found,
+        ):
+            producer = Producer({"bootstrap.servers": broker.bootstrap})
+            for number in range(-2, windows):  # the first ones are start-up
+                age, model_s = _one(number % 10_000, producer, found, server)
+                if number >= 0:
+                    ages.append(age)
+                    overheads.append(age - model_s)
+                time.sleep(every_s)
     p95 = _at(overheads, 0.95)
     whole = _at(ages, 0.95)
     return Figure(
@@ -124,47 +121,6 @@ def _seconds(request: Received, until: float) -> float:
 
 def _at(values: Sequence[float], share: float) -> float:
     return sorted(values)[int(len(values) * share)]
-
-
-@contextmanager
-def _running_flow(folder: str, bootstrap: str, llm: str) -> Iterator[None]:
-    create_topics(KafkaConnection(bootstrap), Settings().topic_prefix, 4)
-    environment = {
-        **os.environ,
-        "SEDIMENT_DATA_DIR": folder,
-        "SEDIMENT_BROKERS": bootstrap,
-        "SEDIMENT_LLM_BASE_URL": llm,
-        "SEDIMENT_LLM_MODEL": "scripted",
-    }
-    command = [sys.executable, "-m", "flows.cli.main", "run", "all", "--follow"]
-    flow = subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        while not (Path(folder) / "milvus" / "owner.json").exists():
-            if flow.poll() is not None:
-                message = f"the flow ended with {flow.returncode}"
-                raise RuntimeError(message)
-            time.sleep(0.1)
-        yield
-    finally:
-        flow.terminate()
-        flow.wait()
-
-
-@contextmanager
-def _store_of(settings: Settings) -> Iterator[Callable[[str, str], bool]]:
-    """Open the store as a guest of the flow, and give a look-up in it."""
-    with open_store(settings, make_embedder(settings), write=False) as store:
-
-        def found(scope: str, token: str) -> bool:
-            try:
-                hits = store.search_keyword("atoms", scope, token, 3, Filter())
-            except ServiceUnavailable:  # a look that was not answered found nothing
-                return False
-            return any(token in getattr(hit.record, "text", "") for hit in hits)
-
-        yield found
 
 
 def main() -> None:

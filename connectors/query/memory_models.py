@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import AwareDatetime, Field, model_validator
 
 from connectors.query.cursors import CURSOR
-from connectors.query.models import Answer, Layer, Moment, ScopeParts
-from stores.records import Atom, ControlRequest, ForgetTarget, Id, IndexedEvent, Profile
+from connectors.query.models import Answer, Layer, ScopeParts
+from stores.records import Atom, ControlRequest, ForgetTarget, Id, IndexedEvent, Moment, Profile
 
 __all__ = [
     "EditAnswer",

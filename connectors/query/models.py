@@ -5,12 +5,12 @@ Requests refuse unknown fields, so that a misspelt filter is an error and not a 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from stores.protocols import SearchArm
-from stores.records import AtomStatus, AtomType, Id, L0Event
+from stores.records import AtomStatus, AtomType, Id, L0Event, Moment
 
 __all__ = [
     "MAX_EVENTS",
@@ -26,7 +26,6 @@ __all__ = [
     "EventsAnswer",
     "ItemLayer",
     "Layer",
-    "Moment",
     "RecallAnswer",
     "RecallItem",
     "RecallRequest",
@@ -47,17 +46,6 @@ SearchLayer = Literal["scenes", "atoms", "events"]
 
 ItemLayer = Literal["scene", "atom", "event"]
 """What one item is."""
-
-
-def _no_number(value: object) -> object:
-    if isinstance(value, (int, float)):
-        message = "a time is a string like 2026-03-01T09:30:00Z, not a number"
-        raise ValueError(message)
-    return value
-
-
-Moment = Annotated[AwareDatetime, BeforeValidator(_no_number)]
-"""A time in a request. A number would be taken for seconds by one and milliseconds by another."""
 
 
 class Answer(BaseModel):

@@ -18,7 +18,7 @@ from stores.generations import AnswerMode
 from stores.ids import scope_parts
 from stores.records import LogRecord, SourcedEvent
 
-__all__ = ["Moment", "Pace", "Reached", "ReplayPlan", "Span", "in_scope", "place_of", "span_of"]
+__all__ = ["Pace", "Reached", "ReplayPlan", "SharedTime", "Span", "in_scope", "place_of", "span_of"]
 
 Wanted = Callable[[LogRecord], bool]
 
@@ -99,7 +99,7 @@ def in_scope(fields: Sequence[ScopeField], ids: Mapping[str, str]) -> Wanted | N
     return wanted
 
 
-class Moment(Protocol):
+class SharedTime(Protocol):
     """A time that several share, behind a lock: a ``multiprocessing.Value`` is one."""
 
     value: float
@@ -109,8 +109,8 @@ class Moment(Protocol):
         ...
 
 
-class _OwnMoment:
-    """A moment of one process."""
+class _OwnTime:
+    """A time of one process."""
 
     def __init__(self) -> None:
         self.value = 0.0
@@ -129,11 +129,11 @@ class Pace:
     """
 
     def __init__(
-        self, rate: float, monotonic: Callable[[], float], free_at: Moment | None = None
+        self, rate: float, monotonic: Callable[[], float], free_at: SharedTime | None = None
     ) -> None:
         self.rate = rate
         self._monotonic = monotonic
-        self._free_at = free_at or _OwnMoment()
+        self._free_at = free_at or _OwnTime()
 
     def wait_s(self) -> float:
         """Give the seconds until something may be read again; 0 for now."""

@@ -26,7 +26,7 @@ from connectors.settings import Settings
 from flows.opening import recovery_folder
 from flows.recovery import sole_user
 from flows.replay.counts import Counts
-from flows.replay.plan import Moment
+from flows.replay.plan import SharedTime
 from flows.replay.running import POLL_S, Opener, Share, run_share
 from flows.runner import Member, StopSignal, recovery_store
 from stores.errors import SedimentError, ServiceUnavailable
@@ -182,7 +182,7 @@ def _reserved(count: int) -> Iterator[tuple[str, ...]]:
 
 
 def _work(
-    share: Share, opener: Opener, member: Member, free_at: Moment | None, parent: Connection
+    share: Share, opener: Opener, member: Member, free_at: SharedTime | None, parent: Connection
 ) -> None:
     """Run one member of the cluster, and say what it comes to."""
     for number in (signal.SIGINT, signal.SIGTERM):

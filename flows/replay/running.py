@@ -15,7 +15,7 @@ from flows.parts import flow_parts
 from flows.progress import FlowName, Progress
 from flows.replay.answers import AnswerTally
 from flows.replay.counts import Counts
-from flows.replay.plan import Moment, Pace, Reached, ReplayPlan, Span, in_scope
+from flows.replay.plan import Pace, Reached, ReplayPlan, SharedTime, Span, in_scope
 from flows.runner import FlowRun, Member, StopSignal
 from flows.topology import build_flow
 from stores.generations import AnswerMode
@@ -61,13 +61,13 @@ def run_share(
     *,
     workers: int = 1,
     member: Member | None = None,
-    free_at: Moment | None = None,
+    free_at: SharedTime | None = None,
 ) -> Counts:
     """Run the flow to the end of its share, or until it is stopped. Raises what ended it.
 
     :arg workers: threads.
     :arg member: the place of this process among several.
-    :arg free_at: the moment that the pace of all processes goes by.
+    :arg free_at: the time that the pace of all processes goes by.
     """
     settings, progress = share.settings, Progress()
     plan = ReplayPlan(

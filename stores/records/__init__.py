@@ -10,7 +10,15 @@ All times are aware datetimes; every one of them is event time, never a wall clo
 """
 
 from stores.records.atom import ATOM_TYPES, CHAT_TYPES, WORK_TYPES, Atom, AtomStatus, AtomType
-from stores.records.base import CONTRACT_VERSION, MAX_ID_CHARS, Contract, Id, schema_of, to_utc
+from stores.records.base import (
+    CONTRACT_VERSION,
+    MAX_ID_CHARS,
+    Contract,
+    Id,
+    Moment,
+    schema_of,
+    to_utc,
+)
 from stores.records.event import (
     DECODE_REASONS,
     MAX_EVENT_BYTES,
@@ -67,6 +75,7 @@ __all__ = [
     "L0Event",
     "LogRecord",
     "Memory",
+    "Moment",
     "OutRecord",
     "Outcome",
     "OutcomeResult",

@@ -80,7 +80,7 @@ def test_it_is_shown_a_small_folder_edits_and_is_done_and_the_folder_and_the_ind
         old = f"atoms:\n  - {A.atom_id!r}\n".replace("'", '"')
         assert old in text
         return steps(
-            step("edit", "porto.md", old="In Porto.\n\n" if False else "\nIn Porto.\n",
+            step("edit", "porto.md", old="\nIn Porto.\n",
                  new="\nIn Porto, at a bakery.\n"),
             step("edit", "porto.md", old=old, new=f"{old}  - {B.atom_id[:12]}\n"),
             DONE,

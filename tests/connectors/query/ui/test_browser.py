@@ -16,6 +16,9 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.expected_conditions import staleness_of
+from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.connectors.query.serving import World
 from tests.connectors.query.ui.rig import ADMIN, ANA, HOSTILE
@@ -81,6 +84,12 @@ def text_of(page: webdriver.Chrome, css: str = "main") -> str:
     return page.find_element(By.CSS_SELECTOR, css).text
 
 
+def enter(page: webdriver.Chrome, element: WebElement, *keys: str) -> None:
+    """Type, press enter and wait until the page has gone: the browser waits for clicks alone."""
+    element.send_keys(*keys, Keys.ENTER)
+    WebDriverWait(page, 20).until(staleness_of(element))
+
+
 def test_from_signing_in_down_the_layers_to_a_change(
     page: webdriver.Chrome, keyed_url: str, world: World
 ) -> None:
@@ -90,9 +99,9 @@ def test_from_signing_in_down_the_layers_to_a_change(
     width_of(page, 390)
     page.get(f"{keyed_url}/ui")
     key = page.switch_to.active_element  # the form has the focus
-    key.send_keys("wrong", Keys.ENTER)
+    enter(page, key, "wrong")
     assert "not valid" in text_of(page, "[role=alert]")
-    page.find_element(By.ID, "key").send_keys(ADMIN, Keys.ENTER)
+    enter(page, page.find_element(By.ID, "key"), ADMIN)
     assert text_of(page, "h1") == "Overview"
     follow("Scopes")
     follow("acme / helper / ana")
@@ -122,14 +131,14 @@ def test_from_signing_in_down_the_layers_to_a_change(
 def test_a_search_by_keyboard_says_why(page: webdriver.Chrome, open_url: str) -> None:
     width_of(page, 1280)
     page.get(f"{open_url}/ui/search?{ANA}")
-    page.switch_to.active_element.send_keys("click the dot in <i>Berlin</i>", Keys.ENTER)
+    enter(page, page.switch_to.active_element, "click the dot in <i>Berlin</i>")
     shown = text_of(page)
     assert "As the agent sees it" in shown
     assert "<memories>" in text_of(page, "pre:last-of-type")
     assert HOSTILE[:40] in shown
     assert page.find_elements(By.CSS_SELECTOR, ".explain b")
     first = page.find_element(By.CSS_SELECTOR, "ol.items a.text")
-    first.send_keys(Keys.ENTER)
+    enter(page, first)
     assert "History of this fact" in text_of(page)
 
 

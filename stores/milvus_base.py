@@ -26,6 +26,9 @@ logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
 _PAGE_ROWS = 2000  # rows read at once: some MB of ordinary atoms
 _KEYS = 1000  # keys asked for at once: an expression of 35 kB
 _SHORTEST = 1e-12  # a shorter vector has no direction
+_OWN_CONNECTION = {"grpc.use_local_subchannel_pool": 1}
+"""gRPC lets channels to one address share a connection, and with it the pause of up to two minutes
+after a failed attempt: a new client would be refused without a try, though the server is there."""
 
 
 class Reads(Protocol):
@@ -115,7 +118,13 @@ class MilvusBase:
         with self._connecting:
             if self._connected is None:
                 with self._calling("connect"):
-                    client = MilvusClient(self._uri, token=self._token, timeout=self._timeout_s)
+                    client = MilvusClient(
+                        self._uri,
+                        token=self._token,
+                        timeout=self._timeout_s,
+                        dedicated=True,  # a shared one stays open when its client is closed
+                        grpc_options=_OWN_CONNECTION,
+                    )
                     version = str(client.get_server_version(timeout=self._timeout_s))
                 self._connected = (client, ServerKind(version))
             return self._connected

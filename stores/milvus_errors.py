@@ -63,7 +63,9 @@ def _is_transient(error: BaseException) -> bool:
 
 def _text_of(error: BaseException) -> str:
     if isinstance(error, MilvusException):
-        return str(error.message)
+        cause = error.__cause__  # pymilvus calls many things "illegal params or unavailable"
+        why = f" ({_text_of(cause)})" if isinstance(cause, grpc.RpcError) else ""
+        return f"{error.message}{why}"
     if isinstance(error, grpc.Call):
         return f"{error.code().name}: {error.details()}"
     return str(error) or type(error).__name__

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +18,7 @@ from tests.e2e.cli import Sediment
 from tests.rig import extraction_script
 from tests.rig.events import at, body
 from tests.rig.scripted_llm import ScriptedLlm, Step, scripted_llm
-
-PATIENCE_S = 60.0
+from tests.rig.waiting import PATIENCE_S, until
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +57,6 @@ def following(sediment: Sediment) -> Iterator[tuple[subprocess.Popen[str], httpx
     finally:
         process.kill()
         process.communicate()
-
-
-def until(so: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + PATIENCE_S
-    while not so():
-        assert time.monotonic() < give_up
-        time.sleep(0.05)
 
 
 def stop(process: subprocess.Popen[str]) -> str:

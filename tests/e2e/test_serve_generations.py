@@ -20,8 +20,9 @@ from flows.runner import SystemClock
 from stores.generations import Generation, Pointer, generation_record, pointer_record
 from tests.cli.in_process import InProcess, write_lines
 from tests.e2e.cli import Sediment
-from tests.e2e.test_up import ANA, PATIENCE_S, running, until
+from tests.e2e.test_up import ANA, running
 from tests.rig.events import at, body
+from tests.rig.waiting import PATIENCE_S, until
 
 REGISTER = "sediment.generations"
 

@@ -36,7 +36,7 @@ SECRET = "swordfish"
 def flow_spans(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spans]:
     """A flow over one window of two messages: one with its producer's trace, one without."""
     folder = tmp_path_factory.mktemp("traced")
-    said = [("e1", ()), ("e2", (("traceparent", PARENT.encode()),))]
+    said = [("said-first", ()), ("e2", (("traceparent", PARENT.encode()),))]
     records = [
         OutRecord(
             "sediment.l0.events",
@@ -106,7 +106,7 @@ def test_atoms_are_found_by_their_ids_up_to_the_scenes(flow_spans: Spans) -> Non
 def test_no_span_holds_what_was_said_or_whose_it_is(flow_spans: Spans) -> None:
     text = flow_spans.text()
     assert "reconcile" in text
-    for hidden in (SECRET, "acme", "helper", '"ana"', 'e1"'):
+    for hidden in (SECRET, "acme", "helper", '"ana"', "said-first"):
         assert hidden not in text
 
 

@@ -6,25 +6,21 @@ import re
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.e2e.cli import Sediment
 from tests.rig.events import at, body
-
-T = TypeVar("T")
+from tests.rig.waiting import PATIENCE_S, until
 
 SCOPE = ("--tenant", "acme", "--agent", "helper", "--user", "ana")
 ANA = {"tenant": "acme", "agent": "helper", "user": "ana"}
-PATIENCE_S = 60.0
-"""Until a test gives up; what is waited for comes within a second or two."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +61,6 @@ def running(sediment: Sediment, *arguments: str, key: str = "") -> Iterator[Serv
     finally:
         process.kill()
         process.communicate()
-
-
-def until(look: Callable[[], T | None]) -> T:
-    """Look again and again until there is something to see."""
-    deadline = time.monotonic() + PATIENCE_S
-    while (found := look()) is None:
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.1)
-    return found
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from connectors import tracing
+from tests.rig.waiting import until
 
 __all__ = ["PARENT", "TRACE_ID", "Spans", "spans_kept"]
 
@@ -32,7 +33,8 @@ class Spans:
         return [one for one in self.all() if one.name == name]
 
     def one(self, name: str) -> ReadableSpan:
-        (found,) = self.named(name)
+        """Give the only one; wait for it, since a server's ends after its answer was sent."""
+        (found,) = until(lambda: self.named(name))
         return found
 
     def text(self) -> str:

@@ -26,6 +26,7 @@ from stores.embedded import EmbeddedStore, FlushPolicy, open_embedded
 from stores.errors import ServiceUnavailable, Terminal, UserError
 from stores.milvus import MilvusStore
 from stores.protocols import Filter
+from tests.rig.waiting import until
 from tests.stores.test_milvus import SCOPE, atom, connect, vectors
 
 ROOT = Path(__file__).parents[2]
@@ -223,20 +224,14 @@ def test_rows_are_flushed_in_time_and_files_are_joined(tmp_path: Path) -> None:
     def files() -> list[Path]:
         return list((tmp_path / "milvus" / "lite" / "collections" / "p_atoms").rglob("*.parquet"))
 
-    def wait_until(reached: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 20
-        while not reached():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-
     with open_embedded(tmp_path, policy=FlushPolicy(seconds=0.05)) as handle:
         store = store_of(handle)
         store.ensure_collections()
         for n in range(8):
             seen = files()
             store.upsert_atoms([atom(f"a{n}")], vectors(1))
-            wait_until(lambda seen=seen: files() != seen)  # type: ignore[misc]
-        wait_until(lambda: len(files()) <= 4)
+            until(lambda seen=seen: files() != seen)  # type: ignore[misc]
+        until(lambda: len(files()) <= 4)
         assert len(store.atoms_of(SCOPE)) == 8
         store.close()
 

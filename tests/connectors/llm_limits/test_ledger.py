@@ -20,6 +20,7 @@ from connectors.llm_limits.ledger import DAY_S, Bucket
 from stores.errors import ServiceUnavailable
 from tests.connectors.llm_limits import worker
 from tests.rig.redis import RedisServer
+from tests.rig.waiting import until
 
 Opened = Callable[[LlmLimits], Ledger]
 CALL = Spend(tokens=100, micros=10)
@@ -238,12 +239,3 @@ def test_a_killed_process_gives_its_slots_back(redis_server: RedisServer, prefix
     need = len("hello") // 3 + 10
     assert state.spent.tokens == worker.SLOTS * need  # nobody knows, so all of it
     ledger.close()
-
-
-def until(so: Callable[[], bool]) -> None:
-    import time
-
-    give_up = time.monotonic() + 20
-    while not so():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)

@@ -9,8 +9,9 @@ import pytest
 
 from tests.connectors.query.v3.calling import ok
 from tests.e2e.cli import Sediment
-from tests.e2e.test_up import Service, running, until
+from tests.e2e.test_up import Service, running
 from tests.rig.events import at
+from tests.rig.waiting import until
 
 SAID = (
     "I live in Lisbon.",

@@ -18,7 +18,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "origin": ("comes from, grew up in", "来自，老家"),
     "job.title": ("works as, job, occupation, profession", "工作，职业，做什么"),
     "job.employer": ("works for, employer, company", "公司，单位，在哪里上班"),
-    "job": ("job, work", "工作，职业"),
+    "job": ("job, work", "工作，职业，做什么"),
     "school": ("school, studies at", "学校，上学"),
     "relationship": ("relationship, partner, married", "感情，伴侣，结婚"),
     "partner": ("partner, married to", "伴侣，爱人"),
@@ -40,8 +40,13 @@ def slot_words(slot: str, text: str) -> str:
     'lives in, home'
     >>> slot_words("favourite.饮料", "用户最喜欢的饮料是桂花乌龙。")
     '最喜欢 饮料'
+    >>> slot_words("family.sister.job", "用户妹妹是药剂师。")
+    '家人 工作，职业，做什么'
     """
     parts = slot.split(".")
+    if len(parts) == 3 and parts[0] == "family":  # what is asked of them is asked of a user too
+        kin, asked = slot_words(parts[0], text), slot_words(parts[2], text)
+        return f"{kin} {asked or parts[2]}"
     for known in (slot, ".".join(parts[:2]), parts[0]):
         if known in _WORDS:
             words = _WORDS[known][1 if _CJK.search(text) else 0]

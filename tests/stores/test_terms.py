@@ -52,4 +52,6 @@ def test_slot_words_speak_the_language_of_the_atom() -> None:
     assert "lives in" in slot_words("home.city", "User moved to Porto.")
     assert "住在" in slot_words("home.city", "用户搬到了苏州。")
     assert slot_words("allergy.hazelnuts", "User is allergic.").endswith("hazelnuts")
+    assert slot_words("family.sister.job", "用户妹妹是药剂师。").endswith("做什么")
+    assert slot_words("family.mia.age", "Mia is 7.").endswith("how old")
     assert slot_words("shoe.size", "User wears 38.") == ""

@@ -49,9 +49,9 @@ class FlushPolicy:
     """When rows go from memory to a file.
 
     Each search turns every row still in memory into Python objects, about 0.1 ms a row for the
-    two arms; rows in files are searched as arrays. So few may wait in memory. A flush costs
-    about 0.1 ms a row and some 10 ms whatever it writes, so flushing by time keeps its share
-    of a bulk load small, where flushing by count would not.
+    two arms, a quarter of that in the owner's own reads; rows in files are searched as arrays. So
+    few may wait in memory. A flush costs about 0.1 ms a row and some 10 ms whatever it writes, so
+    flushing by time keeps its share of a bulk load small, where flushing by count would not.
 
     :arg seconds: flush a collection this long after its first waiting row was written.
     """

@@ -2,7 +2,8 @@
 
 milvus-lite runs in the owner's process. Asking it through its server packs every row for the way
 and unpacks it again: about 4 ms of processor time for a search of thirty rows, a third of all it
-costs. What is asked and what comes back are the same as there.
+costs. What is asked and what comes back are the same as there; how the rows are found is
+:mod:`stores.embedded_rows`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from milvus_lite.adapter.grpc.errors import to_status_kwargs
 from pymilvus.exceptions import MilvusException
 
 from stores.embedded_guard import Gate, Space
+from stores.embedded_rows import matching, nearest
 
 __all__ = ["OwnReads"]
 
@@ -49,24 +51,16 @@ class OwnReads:
     ) -> list[list[dict[str, Any]]]:
         """Give the nearest rows, best first, for each of ``data``."""
         with self._inside(name) as collection:
-            found: list[list[dict[str, Any]]] = collection.search(
-                list(data),
-                top_k=limit,
-                anns_field=anns_field,
-                expr=filter,
-                output_fields=output_fields,
-            )
-            return found
+            return [
+                nearest(collection, one, anns_field, filter, output_fields, limit) for one in data
+            ]
 
     def query(
         self, name: str, /, *, filter: str, limit: int, output_fields: list[str], **options: Any
     ) -> list[dict[str, Any]]:
         """Give rows that pass the filter."""
         with self._inside(name) as collection:
-            rows: list[dict[str, Any]] = collection.query(
-                filter, output_fields=output_fields, limit=limit
-            )
-            return rows
+            return matching(collection, filter, output_fields, limit)
 
     def close(self) -> None:
         """Take no further reads, and wait for those that run."""

@@ -120,8 +120,12 @@ def test_a_guest_may_not_delete(lite: EmbeddedStore, store: MilvusStore) -> None
     guest.close()
 
 
-def test_old_and_new_of_one_call_are_seen_together(store: MilvusStore) -> None:
+@pytest.mark.parametrize("owner", [False, True], ids=["by the server", "as the owner"])
+def test_old_and_new_of_one_call_are_seen_together(
+    lite: EmbeddedStore, store: MilvusStore, owner: bool
+) -> None:
     pair = vectors(2)
+    reader = connect(lite, "delete", reads=lite.reads) if owner else store
     store.upsert_atoms([atom("old", text="v0"), atom("new", text="v0")], pair)
     stop = threading.Event()
     writes = 0
@@ -139,7 +143,7 @@ def test_old_and_new_of_one_call_are_seen_together(store: MilvusStore) -> None:
         seen = set()
         while writes < 60:
             texts = [a.text for a in store.atoms_of(SCOPE)]
-            hits = store.search_dense("atoms", SCOPE, pair[0], 5, ALL)
+            hits = reader.search_dense("atoms", SCOPE, pair[0], 5, ALL)
             for pairs in (texts, [hit.record.text for hit in hits]):
                 assert len(pairs) == 2
                 assert len(set(pairs)) == 1

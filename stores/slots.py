@@ -44,9 +44,9 @@ def slot_words(slot: str, text: str) -> str:
     '家人 工作，职业，做什么'
     """
     parts = slot.split(".")
-    if len(parts) == 3 and parts[0] == "family":  # what is asked of them is asked of a user too
-        kin, asked = slot_words(parts[0], text), slot_words(parts[2], text)
-        return f"{kin} {asked or parts[2]}"
+    if parts[0] == "family" and parts[2:]:  # what is asked of them is asked of a user too
+        kin, asked = slot_words(parts[0], text), ".".join(parts[2:])
+        return f"{kin} {slot_words(asked, text) or asked}"
     for known in (slot, ".".join(parts[:2]), parts[0]):
         if known in _WORDS:
             words = _WORDS[known][1 if _CJK.search(text) else 0]

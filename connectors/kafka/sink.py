@@ -168,10 +168,11 @@ class _KafkaWriter(StatefulSinkPartition[OutRecord, None]):
     def _know(self, topic: str) -> None:
         """See that a topic exists; wait for brokers that do not say."""
         while True:
+            asked_at = time.monotonic()
             try:
                 self._outbox.know(topic)
             except LogAway as error:
-                self._outage.goes_on(error.message)
+                self._outage.goes_on(error.message, asked_at)
                 self._end_if_asked_to()
             else:
                 return

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
 
+from connectors.kafka import sink
+from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.outage import Outage
+from connectors.kafka.sink import KafkaSink
 from connectors.metrics import LOG_AWAY_SECONDS
-from stores.errors import LogAway
+from stores.errors import LogAway, SedimentError
+from stores.records import OutRecord
 
 
 class Clock:
@@ -74,3 +79,24 @@ def test_it_is_told_once_a_minute_not_each_time(caplog: pytest.LogCaptureFixture
     caplog.clear()
     outage.over()
     assert not caplog.records
+
+
+def test_a_question_that_took_longer_than_patience_is_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The silence began when it was asked, not when it failed."""
+    asked: list[str] = []
+
+    def no_answer(_: KafkaConnection, topic: str) -> int:
+        asked.append(topic)
+        time.sleep(0.01)
+        service = "kafka"
+        raise LogAway(service, f"topic {topic}: no answer")
+
+    monkeypatch.setattr(sink, "topic_partitions", no_answer)
+    nobody = KafkaConnection("127.0.0.1:1", patience_s=0.001)
+    writer = KafkaSink(nobody).build_part("out", "0", None)
+    with pytest.raises(SedimentError, match="no answer; writing waited"):
+        writer.write_batch([OutRecord("t", b"k", b"v")])
+    writer.close()
+    assert asked == ["t"]

@@ -90,9 +90,10 @@ def run_flow(what: FlowProcess) -> None:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
-    _be_patient_with_the_broker(_ANSWER_S)
     points = Points(what.injections, what.folder, what.number)
     settings = load_settings(**what.settings)
+    if settings.broker_patience_s > _ANSWER_S:  # else it is to be given up
+        _be_patient_with_the_broker(_ANSWER_S)
     stop = StopSignal()
     if what.file_limit:
         resource.setrlimit(resource.RLIMIT_FSIZE, (what.file_limit, what.file_limit))

@@ -30,6 +30,12 @@ __all__ = [
 MIN_CHARS = 40
 """Below this a shortened memory tells nobody anything."""
 
+LEAST_SHARE = 0.15
+"""Of the tokens, for persona and scenes, however many items are asked for."""
+ITEM_TOKENS = 75
+"""What one item is reckoned with before it is known: ten of them fill three quarters of 1,000, as
+they did when the share of persona and scenes was a fixed quarter."""
+
 _MARK = "…"
 _SENTENCE_END = re.compile(r"[.!?](?=\s)|[。！？；…\n]")
 _NAMED = 20
@@ -49,6 +55,21 @@ class Budget:
     tokens: int
     chars_per_memory: int
     total_chars: int
+
+    def for_system(self, share: float) -> int:
+        """Give the tokens that persona and scenes may take: what the items leave.
+
+        They are the same for every question, and what somebody asks many items for is the
+        question. How much they may take depends on nothing that is found, so that the system
+        context stays the same as well.
+
+        :arg share: of the tokens, at most; a tenth is theirs in any case, unless it is less.
+
+        >>> [Budget(limit, 1000, 800, 3000).for_system(0.25) for limit in (5, 10, 11, 100)]
+        [250, 250, 175, 150]
+        """
+        least, most = min(share, LEAST_SHARE) * self.tokens, share * self.tokens
+        return int(min(most, max(least, self.tokens - self.limit * ITEM_TOKENS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,11 +215,12 @@ def fit_answer(
     scene is both.
 
     :arg navigation: lines of scenes by their ids, the most important first.
-    :arg system_share: of the tokens, at most, for persona and scene lines.
+    :arg system_share: of the tokens, at most, for persona and scene lines; see
+        :meth:`Budget.for_system`.
     :arg beyond: ids of what was found and comes after the items.
     """
     lines = tuple(navigation.values())
-    about = fit_system(persona, lines, int(budget.tokens * system_share), count_tokens)
+    about = fit_system(persona, lines, budget.for_system(system_share), count_tokens)
     told = frozenset(tuple(navigation)[: about.scenes])
     left = [item for item in items if item.id not in told]
     room = replace(budget, tokens=budget.tokens - about.tokens)

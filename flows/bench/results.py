@@ -31,6 +31,8 @@ class Line:
         rows that no budget bounds.
     :arg recall_at: the same for the first k items.
     :arg tokens_at: tokens of the context at each budget.
+    :arg layers_at: of those the tokens of each layer's texts at each budget, and under ``system``
+        of persona and scene lines.
     :arg injected_tokens: of the context that the reader was given, or would be.
     :arg items: ids of the events shown in it, of atoms their sources.
     :arg correct: ``None`` when no reader was asked.
@@ -57,6 +59,7 @@ class Line:
     judge_completion_tokens: int = 0
     error: str = ""
     degraded: Sequence[str] = ()
+    layers_at: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     text: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from connectors.query.budget import Budget, fit_answer
@@ -59,11 +60,14 @@ class Shown:
 
     :arg context: system and user context, rendered.
     :arg sources: for each item, the events it comes from; of an item that was cut short, none.
+    :arg layers: tokens of the texts of each layer's items, without dates, and under ``system``
+        those of persona and scene lines.
     """
 
     context: str
     tokens: int
     sources: tuple[frozenset[str], ...]
+    layers: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def events(self) -> frozenset[str]:
@@ -262,7 +266,11 @@ def cut_at(
     )
     contexts = filter(None, (fitted.about.context, fitted.items.context))
     tokens_shown = fitted.about.tokens + fitted.items.tokens
-    return Shown("\n".join(contexts), tokens_shown, _sources(fitted.items.items))
+    layers = Counter({"system": fitted.about.tokens})
+    for item in fitted.items.items:
+        layers[item.layer] += item.tokens
+    sources = _sources(fitted.items.items)
+    return Shown("\n".join(contexts), tokens_shown, sources, dict(layers))
 
 
 def _fused(arms: Mapping[SearchArm, Sequence[Hit]]) -> list[Ranked]:

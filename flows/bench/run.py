@@ -160,6 +160,7 @@ class Run:
             evidence_at=evidence_at,
             recall_at=recall_at,
             tokens_at={str(budget): cut.tokens for budget, cut in found.by_budget.items()},
+            layers_at={str(budget): cut.layers for budget, cut in found.by_budget.items()},
             injected_tokens=shown.tokens,
             items=sorted(shown.events) if found.bounded else (),
             latency_ms=None if found.latency_ms is None else round(found.latency_ms, 2),

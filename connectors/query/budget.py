@@ -31,10 +31,10 @@ MIN_CHARS = 40
 """Below this a shortened memory tells nobody anything."""
 
 LEAST_SHARE = 0.15
-"""Of the tokens, for persona and scenes, however many items are asked for."""
+"""Of the tokens, for persona and scenes, however many items are asked for: of 240 it is a line."""
 ITEM_TOKENS = 75
-"""What one item is reckoned with before it is known: ten of them fill three quarters of 1,000, as
-they did when the share of persona and scenes was a fixed quarter."""
+"""What one item is reckoned with before it is known: 300 characters, a tenth of what all items
+may have by default. So the ten of the default leave a quarter of 1,000 tokens."""
 
 _MARK = "…"
 _SENTENCE_END = re.compile(r"[.!?](?=\s)|[。！？；…\n]")
@@ -59,11 +59,11 @@ class Budget:
     def for_system(self, share: float) -> int:
         """Give the tokens that persona and scenes may take: what the items leave.
 
-        They are the same for every question, and what somebody asks many items for is the
-        question. How much they may take depends on nothing that is found, so that the system
-        context stays the same as well.
+        Who asks for many items wants what bears on the question, and persona and scenes do not.
+        It depends on nothing that is found, so that they are told alike for every question.
 
-        :arg share: of the tokens, at most; a tenth is theirs in any case, unless it is less.
+        :arg share: of the tokens, at most; :data:`LEAST_SHARE` is theirs in any case, unless
+            ``share`` is less.
 
         >>> [Budget(limit, 1000, 800, 3000).for_system(0.25) for limit in (5, 10, 11, 100)]
         [250, 250, 175, 150]

@@ -67,7 +67,8 @@ class RecallPolicy:
 
     :arg timeout_s: after this many seconds the answer is made of what is there.
     :arg half_life: of what recency adds to a score.
-    :arg system_share: of the token budget, at most, for persona and scenes.
+    :arg system_share: of the token budget, at most, for persona and scenes; less where many
+        items are asked for (:meth:`~connectors.query.budget.Budget.for_system`).
     :arg floor: see :class:`~connectors.query.relevance.Relevance`.
     """
 

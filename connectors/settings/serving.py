@@ -36,7 +36,8 @@ class Serving(BaseSettings):
         default=0.25,
         ge=0,
         le=1,
-        description="Share of the token budget that persona and scenes may take.",
+        description="Share of the token budget that persona and scenes may take; less where many "
+        "items are asked for.",
     )
     max_chars_per_memory: int = Field(default=800, ge=40, description="Characters of one item.")
     max_total_recall_chars: int = Field(default=3000, ge=40, description="Characters of all.")

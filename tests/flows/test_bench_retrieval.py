@@ -16,7 +16,15 @@ from connectors.query.question import RecallQuery
 from connectors.query.recall import Recall, RecallPolicy
 from connectors.settings import Settings
 from flows.bench.data import Question
-from flows.bench.retrieval import BUDGETS, ITEM_CHARS, ITEMS, Retriever, _fused, _sources
+from flows.bench.retrieval import (
+    BUDGETS,
+    ITEM_CHARS,
+    ITEMS,
+    Retriever,
+    _fused,
+    _sources,
+    cut_at,
+)
 from flows.bench.rows import ROWS, Row
 from flows.bench.vectors import KeptVectors
 from stores.protocols import Hit, Vectors
@@ -71,6 +79,15 @@ def test_plain_shows_no_event_without_text() -> None:
 def test_what_was_cut_short_is_no_evidence() -> None:
     shown = _sources([item("a", truncated=False), item("b", truncated=True)])
     assert shown == (frozenset({"a"}), frozenset())
+
+
+def test_tokens_are_told_by_layer() -> None:
+    fact = item("f", truncated=False).model_copy(update={"layer": "atom", "text": "a b c d"})
+    items = [item("a", truncated=False), fact, item("b", truncated=False)]
+    bare = cut_at(1000, items)
+    shown = cut_at(1000, items, persona="Likes tea.", system_share=0.25)
+    assert bare.layers == {"system": 0, "event": 2, "atom": 4}
+    assert shown.layers == {**bare.layers, "system": shown.tokens - bare.tokens}
 
 
 def filled() -> FakeSearcher:

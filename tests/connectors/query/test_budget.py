@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.query.budget import MIN_CHARS, Budget, fit, shorten
+from connectors.query.budget import MIN_CHARS, About, Budget, fit, fit_answer, shorten
 from connectors.query.fence import render
 from connectors.tokens import count_tokens
 from tests.connectors.query.fakes import item
@@ -102,6 +102,34 @@ def test_everything_that_fits_is_whole_and_nothing_is_cut() -> None:
     fitted = fit(items, ROOMY, render, count_tokens)
     assert [one.text for one in fitted.items] == [one.text for one in items]
     assert fitted.cut == ()
+
+
+def about(limit: int, share: float = 0.25, found: int = 100) -> About:
+    items = [item(str(i), "I live in Berlin. " * 4) for i in range(found)]
+    budget = Budget(limit=limit, tokens=1000, chars_per_memory=800, total_chars=100_000)
+    fitted = fit_answer(
+        items,
+        budget,
+        count_tokens,
+        persona="She likes tea. " * 200,
+        navigation={},
+        system_share=share,
+    )
+    assert fitted.about.tokens + fitted.items.tokens <= 1000
+    return fitted.about
+
+
+def test_persona_and_scenes_get_what_the_items_asked_for_leave() -> None:
+    assert 200 < about(limit=5).tokens <= 250
+    assert about(limit=10).tokens == about(limit=5).tokens, "the share is the most"
+    assert 160 < about(limit=11).tokens <= 175
+    assert 130 < about(limit=100).tokens <= 150, "some is theirs in any case"
+    assert 60 < about(limit=100, share=0.1).tokens <= 100, "unless the share is less"
+    assert about(limit=1, share=0.0).context == ""
+
+
+def test_what_is_found_does_not_change_the_system_context() -> None:
+    assert about(limit=100, found=0) == about(limit=100, found=3) == about(limit=100)
 
 
 @pytest.mark.parametrize(

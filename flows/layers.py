@@ -115,11 +115,10 @@ def _scenes(
 
     def persona_jobs(
         item: tuple[str, Done[JoinedJob, SceneResult] | Failed[JoinedJob]],
-    ) -> list[QueuedPersonaJob]:
+    ) -> list[tuple[PersonaJob, OutRecord]]:
         result = item[1]
         made = () if isinstance(result, Failed) else result.output.personas
-        records = [(job, layer_outputs.persona_job_record(job, topics)) for job in made]
-        return [QueuedPersonaJob(job, _as_read(record, job.job_id)) for job, record in records]
+        return [(job, layer_outputs.persona_job_record(job, topics)) for job in made]
 
     def counted(job: QueuedJob) -> str:
         progress.jobs += 1
@@ -135,13 +134,14 @@ def _scenes(
         stopping=layers.stopping,
     )
     done = async_stage("scenes", joined, layers.scenes)
-    personas = op.flat_map("persona_jobs_made", done, persona_jobs)
-    made = op.map(
-        "persona_jobs_written",
-        personas,
-        lambda queued: layer_outputs.persona_job_record(queued.job, topics),
+    made = op.flat_map("persona_jobs_made", done, persona_jobs)
+    written = op.map("persona_jobs_written", made, lambda one: one[1])
+    chained = op.map(
+        "chained_persona_jobs",
+        made,
+        lambda one: QueuedPersonaJob(one[0], _as_read(one[1], one[0].job_id)),
     )
-    return [op.flat_map("scenes_ended", done, ended), made], personas
+    return [op.flat_map("scenes_ended", done, ended), written], chained
 
 
 def _persona(jobs: Stream[QueuedPersonaJob], layers: Layers) -> Stream[OutRecord]:

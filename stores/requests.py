@@ -21,6 +21,7 @@ __all__ = [
     "ASKED_HEADER",
     "PERSON",
     "Owner",
+    "asked_record",
     "edit_window_id",
     "edited_atom_id",
     "profile_edit_record",
@@ -103,8 +104,13 @@ def profile_edit_record(
         if kind == "scene"
         else PersonaJob(job_id=job_id, scope=scope, reason="edited", edit=edit, occurred_at=at)
     )  # fmt: skip
+    return asked_record(job, topic)
+
+
+def asked_record(job: SceneJob | PersonaJob, topic: str) -> OutRecord:
+    """Make the record of a job that a person asked for."""
     value = job.model_dump_json(exclude_none=True).encode()
-    return OutRecord(topic, scope.encode(), value, ((ASKED_HEADER, b"person"),))
+    return OutRecord(topic, job.scope.encode(), value, ((ASKED_HEADER, b"person"),))
 
 
 def edit_window_id(scope: str, event_id: str) -> str:

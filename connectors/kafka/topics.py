@@ -24,6 +24,7 @@ from connectors.log import MAX_RECORD_BYTES
 from stores.generations import SHARED_TOPICS
 
 __all__ = [
+    "DEAD_LETTER_TOPICS",
     "TOPICS",
     "TopicReport",
     "TopicSpec",
@@ -153,6 +154,7 @@ TOPICS: tuple[TopicSpec, ...] = (
         holds="persona jobs that were given up, as they came",
     ),
 )
+DEAD_LETTER_TOPICS = tuple(spec.name for spec in TOPICS if spec.dead_letters)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,11 @@ PATIENCE_S = 30.0
 """A call waits here this long; then it goes back to its stage, which tries again. So the time
 limit of a stage needs this on top of the model's own."""
 
-_PAUSE_S = 5.0  # after a 429 that does not say how long
+# After a 429 that does not say how long: the first after an answer, and at most; each doubles. One
+# alone may be chance, and 5 s of rest for all at each of those halve what an endpoint does with
+# 1 % of them; while none is answered in between, it is overloaded.
+_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 5.0
 _STOPPING_CHECK_S = 0.2
 _CLOSE_S = 10.0
 _BYTES_PER_TOKEN = 3  # at least: English has 4, Chinese 3 to 4. Corrected once the call has ended
@@ -52,6 +56,7 @@ class CallUse:
         """Say what the server counted; an answer that cannot be used was paid all the same."""
         micros = self._gate.price(self._model, prompt_tokens, completion_tokens)
         LLM_COST.labels(self._model).inc(micros / _MICROS)
+        self._gate.answered()
         self.spent = Spend(prompt_tokens + completion_tokens, micros)
 
     def failed(self, error: SedimentError) -> None:
@@ -60,8 +65,8 @@ class CallUse:
             self.spent = Spend()
         elif isinstance(error, ServiceUnavailable):
             self.spent = self._prompt
-        if isinstance(error, RateLimited):
-            self._gate.pause(_PAUSE_S if error.retry_after is None else error.retry_after)
+        if isinstance(error, RateLimited) and error.retry_after is None:
+            self._gate.pause_a_while()
         elif isinstance(error, Transient) and error.retry_after:
             self._gate.pause(error.retry_after)
 
@@ -128,6 +133,7 @@ class CallGate:
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._hold = Hold(patience_s, monotonic)
+        self._next_pause_s = _PAUSE_S
         # Of the thread alone:
         self._turns: Turns[_Waiter] = Turns()
         self._in_flight: Counter[str] = Counter()
@@ -163,6 +169,15 @@ class CallGate:
     def pause(self, seconds: float) -> None:
         """Let no worker begin a call for this long."""
         self._told.put(_Pause(seconds))
+
+    def pause_a_while(self) -> None:
+        """Let no worker begin a call for a while, because a server did not say for how long."""
+        self.pause(self._next_pause_s)
+        self._next_pause_s = min(2 * self._next_pause_s, _LONGEST_PAUSE_S)
+
+    def answered(self) -> None:
+        """Note that the server answers."""
+        self._next_pause_s = _PAUSE_S
 
     def close(self) -> None:
         """Send away who waits, settle what has ended, close the ledger."""

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
+from connectors.kafka.topics import DEAD_LETTER_TOPICS
 from connectors.log import EndAt, LogReader, StartAt
 from connectors.settings import Settings
 from flows.cli.common import err, local_time, scope_label
@@ -20,7 +21,6 @@ from stores.records import Outcome
 
 __all__ = ["as_base64", "as_json", "case_table", "named", "read_cases", "readable"]
 
-_TOPICS = ("l0.dlq", "l1.dlq", "l2.dlq", "l3.dlq")
 _SLACK_MS = 5 * 60 * 1000
 """How far the clocks of those who write topics may differ. It only decides where reading starts."""
 
@@ -29,7 +29,7 @@ def read_cases(settings: Settings, reader: LogReader) -> list[Case]:
     """Read every dead letter, and from the other topics what became of each."""
     letters: list[Letter] = []
     strange: list[str] = []
-    for topic in _TOPICS:
+    for topic in DEAD_LETTER_TOPICS:
         for record in reader.read(settings.topic(topic), StartAt.beginning(), EndAt.latest()):
             try:
                 letters.append(

@@ -29,8 +29,8 @@ from flows.cli.scenes import show_file, show_history
 from flows.runner import SystemClock
 from stores.errors import UserError
 from stores.ids import content_id
-from stores.records import OutRecord, PersonaJob
-from stores.requests import ASKED_HEADER
+from stores.records import PersonaJob
+from stores.requests import asked_record
 from stores.scenes import ProfileFile, SceneFolder, index_of, with_navigation
 
 __all__ = ["persona", "persona_with_navigation"]
@@ -150,11 +150,7 @@ def request(
         reason=words,
         occurred_at=now,
     )
-    value = job.model_dump_json(exclude_none=True).encode()
-    record = OutRecord(
-        settings.topic("l3.jobs"), scope.encode(), value, ((ASKED_HEADER, b"person"),)
-    )
-    open_log(settings).appender.append([record])
+    open_log(settings).appender.append([asked_record(job, settings.topic("l3.jobs"))])
     if json:
         print_json({"job_id": job.job_id, "scope": scope, "reason": words})
         return

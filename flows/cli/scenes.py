@@ -43,8 +43,8 @@ from flows.cli.resting import hides, shown
 from flows.runner import SystemClock
 from stores.errors import UserError
 from stores.ids import content_id
-from stores.records import OutRecord, SceneJob
-from stores.requests import ASKED_HEADER
+from stores.records import SceneJob
+from stores.requests import asked_record
 from stores.scenes import (
     DELETED_MARK,
     Generation,
@@ -376,11 +376,7 @@ def _ask_for_run(settings: Settings, scope: str, made: Generation, now: datetime
         repair=True,
         occurred_at=now,
     )
-    value = job.model_dump_json(exclude_none=True).encode()
-    record = OutRecord(
-        settings.topic("l2.jobs"), scope.encode(), value, ((ASKED_HEADER, b"person"),)
-    )
-    open_log(settings).appender.append([record])
+    open_log(settings).appender.append([asked_record(job, settings.topic("l2.jobs"))])
 
 
 def _told(what: str, made: Generation, json: bool) -> None:

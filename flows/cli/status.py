@@ -35,7 +35,6 @@ __all__ = ["status"]
 
 _SPAN_MS = 10 * 60_000
 """Outcomes are counted over this long before the newest one."""
-_DEAD_LETTER_TOPICS = ("l0.dlq", "l1.dlq", "l2.dlq", "l3.dlq")
 _METRICS_TIMEOUT_S = 5.0
 
 
@@ -131,9 +130,10 @@ def _model_calls(settings: Settings) -> _ModelCalls:
 
 
 def _dead_letters(reader: LogReader, settings: Settings) -> Iterator[LogRecord]:
+    from connectors.kafka.topics import DEAD_LETTER_TOPICS
     from connectors.log import EndAt, StartAt
 
-    for topic in _DEAD_LETTER_TOPICS:
+    for topic in DEAD_LETTER_TOPICS:
         yield from reader.read(settings.topic(topic), StartAt.beginning(), EndAt.latest())
 
 

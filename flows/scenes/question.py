@@ -72,6 +72,8 @@ _REQUEST = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _REASON = re.compile(r"^\s*reason\s*[:：]\s*", re.IGNORECASE)
+_PLACEHOLDER = "why, in a few words"
+"""Stands in the prompts where the reason goes. A model that copies the line as it is has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +163,17 @@ def request_in(words: str) -> str:
     'moved to Porto'
     >>> request_in("PERSONA_UPDATE_REQUEST: a new job"), request_in("Done.")
     ('a new job', '')
+
+    The prompt's own line, copied, asks for nothing.
     """
     found = _REQUEST.search(words)
     if found is None:
         return ""
     said = " ".join((found[1] if found[1] is not None else found[2]).split())
-    return _REASON.sub("", said)[:_REASON_CHARS].strip() or "the scene agent asked for it"
+    reason = _REASON.sub("", said).strip()
+    if reason.strip(" .<>()").casefold() == _PLACEHOLDER:
+        return ""
+    return reason[:_REASON_CHARS].strip() or "the scene agent asked for it"
 
 
 def _step(number: int, item: object) -> Step:

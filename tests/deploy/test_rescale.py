@@ -55,7 +55,8 @@ def wait_for(there: Callable[[], bool], flow: Running) -> None:
         with suppress(Transient):  # topics that were made a moment ago
             if there():
                 return
-        assert all(one.poll() is None for one in flow), "the flow has ended"
+        for one in flow:
+            assert one.poll() is None, one.communicate()[1]
         assert time.monotonic() < deadline, "the flow does not get on"
         time.sleep(0.2)
 

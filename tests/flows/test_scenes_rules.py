@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flows.prompts import load_prompt
 from flows.scenes.as_of import as_of
 from flows.scenes.question import request_in
 from flows.scenes.repair import repair
@@ -234,3 +235,12 @@ def test_a_rejected_atom_is_taken_out_too(world: LayerWorld) -> None:
 )
 def test_persona_requests_in_both_forms(words: str, reason: str) -> None:
     assert request_in(words) == reason
+
+
+@pytest.mark.parametrize("mode", ["chat", "work"])
+def test_the_line_of_the_prompt_itself_is_no_request(mode: str) -> None:
+    system = load_prompt(f"scenes-{mode}").system
+    (line,) = [one for one in system.splitlines() if "PERSONA_UPDATE_REQUEST" in one]
+    assert request_in(line) == ""
+    assert request_in(line.replace("why, in a few words", "<Why, in a few words.>")) == ""
+    assert request_in(line.replace("why, in", "why he moved, in")) != ""

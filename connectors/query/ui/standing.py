@@ -17,6 +17,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from connectors.kafka.deadletter import parse_dead_letter
+from connectors.kafka.topics import DEAD_LETTER_TOPICS
 from connectors.log import EndAt, LogReader, Place, StartAt
 from connectors.settings import Settings
 from stores.errors import InvalidEvent, SedimentError
@@ -42,7 +43,6 @@ UNREADABLE = "unreadable"
 
 _NEWEST_OUTCOMES = 2000
 _NEWEST_LETTERS = 1000
-_DEAD_LETTER_TOPICS = ("l0.dlq", "l1.dlq", "l2.dlq", "l3.dlq")
 _FRESH_S = 3.0  # between two looks at the log, however many look at the page
 
 
@@ -196,14 +196,14 @@ def read_standing(log: LogView, settings: Settings) -> Standing:
     flows = attempt("flows", lambda: tuple(_lags(log)), none)
     outcomes = [settings.topic("outcomes")]
     ended = attempt("outcomes", lambda: _newest(log, outcomes, _NEWEST_OUTCOMES), Newest())
-    dead = [settings.topic(name) for name in _DEAD_LETTER_TOPICS]
+    dead = [settings.topic(name) for name in DEAD_LETTER_TOPICS]
     letters = attempt("dead letters", lambda: _newest(log, dead, _NEWEST_LETTERS), Newest())
     return Standing(
         flows=flows,
         ended=tuple(_ended(record) for _, record in ended.records),
         ended_total=ended.total,
         letters=tuple(
-            _letter(f"{_DEAD_LETTER_TOPICS[dead.index(topic)]}", record)
+            _letter(f"{DEAD_LETTER_TOPICS[dead.index(topic)]}", record)
             for topic, record in letters.records
         ),
         letters_total=letters.total,

@@ -199,6 +199,35 @@ async def test_a_429_seen_by_one_pauses_all() -> None:
         assert server.count() == 1
 
 
+class Noting(LocalLedger):
+    """Notes for how long all are to wait, and lets nobody wait."""
+
+    def __init__(self) -> None:
+        super().__init__(LlmLimits())
+        self.pauses: list[float] = []
+
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+
+async def test_all_wait_as_long_as_a_429_says_and_briefly_when_it_does_not_say() -> None:
+    ledger = Noting()
+    script = in_turn(
+        *(rate_limited(wait) for wait in (0.25, None, None, None, None, 40)), None, rate_limited()
+    )
+    with scripted_llm(script=script) as server:
+        with gate_with(LlmLimits(), ledger) as gate:
+            chat = OpenAIChat(MODEL, base_url=server.url, gate=gate)
+            for answers in [False] * 6 + [True, False]:
+                if answers:
+                    await chat.complete(asking())
+                else:
+                    with pytest.raises(RateLimited):
+                        await chat.complete(asking())
+            await chat.aclose()
+    assert ledger.pauses == [0.25, 1, 2, 4, 5, 40, 1]
+
+
 async def test_retry_after_of_an_overloaded_server_counts_as_well() -> None:
     limits = LlmLimits()
     ledger = LocalLedger(limits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -46,6 +47,7 @@ def said(topic: str, user: str, n: int) -> OutRecord:
     return OutRecord(topic, scope_key(["acme", "helper", user]).encode(), orjson.dumps(event))
 
 
+READ = re.compile(r"(\d+) events read")
 Running = Sequence[subprocess.Popen[str]]
 
 
@@ -91,6 +93,7 @@ def rescaled(
     :arg hurt: done to the four; then they are started again, as a cluster does.
     """
     for number, before, awaited, after in STEPS:
+        done = len(talk.windows()) if talk.told else 0
         flow = start(number)
         try:
             talk.until(before)
@@ -113,6 +116,10 @@ def rescaled(
         for one, (out, err) in zip(flow, said, strict=True):
             assert one.returncode == 0, err
             assert "stopped" in out
+        read = sum(int(found) for out, _ in said for found in READ.findall(out))
+        assert read <= after * len(USERS) - 5 * done, (
+            "the snapshots of the step before are not used"
+        )
 
 
 def assert_nothing_lost_or_repeated(talk: Talk, undisturbed: OnKafka) -> None:
@@ -170,7 +177,8 @@ def lose_one(flow: Running) -> None:
     lost.kill()
     for one in others:
         _, err = one.communicate(timeout=60)
-        assert one.returncode == 3, err
+        # At times the interpreter aborts on its way out, with threads of Bytewax in it.
+        assert one.returncode in (3, -signal.SIGABRT), err
         assert "another of the 4 processes of this flow is gone" in err
         assert "Traceback" not in err
     lost.communicate()

@@ -25,7 +25,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
@@ -47,12 +47,12 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topics import create_topics
 from connectors.settings import Settings, load_settings
 from flows.cli.run import process
-from flows.decode import decode
+from flows.decode import by_scope, decode
 from flows.parts import flow_parts, open_store
 from flows.runner import FlowRun, StopSignal, SystemClock, rare_gc
 from flows.topology import Progress, build_flow
 from flows.window import WindowPolicy, window
-from stores.errors import InvalidEvent, ServiceUnavailable
+from stores.errors import ServiceUnavailable
 from stores.protocols import Filter, Vectors
 from stores.records import IndexedEvent, LogRecord, OutRecord, Position, SourcedEvent
 from tests.rig.extraction_script import answer
@@ -141,11 +141,11 @@ def _through(up: Stream[LogRecord]) -> Stream[object]:
 
 
 def _decode_and_window(up: Stream[LogRecord]) -> Stream[object]:
-    def event(record: LogRecord) -> SourcedEvent | None:
-        decoded = decode(record, SCOPE_FIELDS)
-        return None if isinstance(decoded, InvalidEvent) else decoded
+    def scopes(records: Sequence[LogRecord]) -> Iterable[tuple[str, list[SourcedEvent]]]:
+        decoded = (decode(record, SCOPE_FIELDS) for record in records)
+        return by_scope(one for one in decoded if isinstance(one, SourcedEvent)).items()
 
-    events = op.filter_map("decode", up, event)
+    events = op.flat_map_batch("decode", up, scopes)
     cut = window("window", events, WindowPolicy(), SystemClock(), live=True, stopping=lambda: False)
     return op.map("any", cut, lambda item: item)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Protocol, TypeVar
 
 import bytewax.operators as op
-from bytewax.dataflow import Stream
 from bytewax.inputs import StatefulSourcePartition
+from bytewax.operators import KeyedStream
 from bytewax.outputs import FixedPartitionedSink
 
 from stores.records import LogRecord, OutRecord
@@ -19,11 +21,14 @@ __all__ = [
     "SINK_WRITERS",
     "Cursor",
     "LogPartition",
+    "Written",
     "drain",
+    "keep_thread_state",
     "never",
     "partition_name",
     "partition_number",
     "write_records",
+    "written_of",
 ]
 
 BATCH_RECORDS = 500
@@ -37,6 +42,7 @@ SINK_WRITERS = ("writer-0", "writer-1", "writer-2", "writer-3")
 knows a partition which the sink no longer lists, so this never shrinks."""
 
 S = TypeVar("S")
+V = TypeVar("V")
 S_co = TypeVar("S_co", covariant=True)
 
 
@@ -90,6 +96,7 @@ class LogPartition(StatefulSourcePartition[LogRecord, S]):
         stopping: Callable[[], bool],
         batch_size: int,
     ) -> None:
+        keep_thread_state()
         self._cursor = cursor
         self._paused = paused
         self._stopping = stopping
@@ -119,6 +126,22 @@ class LogPartition(StatefulSourcePartition[LogRecord, S]):
         self._cursor.close()
 
 
+_kept = threading.local()
+
+
+def keep_thread_state() -> None:
+    """Let the worker that calls this keep its Python thread state for as long as its thread lives.
+
+    The threads of Bytewax's workers are Rust's, unless a single one runs in the caller's own. Such
+    a thread is given a new state at each call into Python and loses it behind it, which was a
+    sixth of a replay's processor time. A thread that has asked for its state once more than it
+    gives it back, as here, keeps it.
+    """
+    if not hasattr(_kept, "done"):
+        _kept.done = True
+        ctypes.pythonapi.PyGILState_Ensure()
+
+
 def never() -> bool:
     """Answer no: a source that is not paused, or not stopped."""
     return False
@@ -138,16 +161,30 @@ def partition_number(name: str) -> int:
     return int(name.rpartition("/")[2])
 
 
-def _writer_key(record: OutRecord) -> str:
-    return record.topic if record.key is None else record.key.decode("latin-1")
+Written = KeyedStream[Sequence[OutRecord]]
+"""Records that belong together, under the scope that they are of."""
+
+
+def written_of(
+    step_id: str, up: KeyedStream[V], records: Callable[[V], Sequence[OutRecord]]
+) -> Written:
+    """Make what is written of each item of a stream, under the item's key; maybe nothing."""
+
+    def make(item: tuple[str, V]) -> Sequence[tuple[str, Sequence[OutRecord]]]:
+        key, value = item
+        made = records(value)
+        return ((key, made),) if made else ()
+
+    return op.flat_map(step_id, up, make)
 
 
 def write_records(
-    step_id: str, records: Stream[OutRecord], sink: FixedPartitionedSink[OutRecord, None]
+    step_id: str, records: Written, sink: FixedPartitionedSink[Sequence[OutRecord], None]
 ) -> None:
     """Write a stream to :class:`FileLogSink` or :class:`KafkaSink`.
 
-    Records of one key keep their order. An epoch closes only when all of its records are
-    durable, so after a crash none is lost and those of the last open epoch are written again.
+    What comes under one key keeps its order, so the records of one topic that share a key must
+    come under one. An epoch closes only when all of its records are durable, so after a crash none
+    is lost and those of the last open epoch are written again.
     """
-    op.output(step_id, op.key_on(f"{step_id}_by_key", records, _writer_key), sink)
+    op.output(step_id, records, sink)

@@ -356,7 +356,7 @@ class _Noted(StatefulSourcePartition[LogRecord, FileState]):
         self._inner.close()
 
 
-class FileLogSink(FixedPartitionedSink[OutRecord, None]):
+class FileLogSink(FixedPartitionedSink[Sequence[OutRecord], None]):
     """Writes records to the file log; use it through ``connectors.dataflow.write_records``.
 
     Readers see a record at once; an epoch closes when its records are synced.
@@ -374,13 +374,13 @@ class FileLogSink(FixedPartitionedSink[OutRecord, None]):
         return _FileWriter(self._log)
 
 
-class _FileWriter(StatefulSinkPartition[OutRecord, None]):
+class _FileWriter(StatefulSinkPartition[Sequence[OutRecord], None]):
     def __init__(self, log: FileLog) -> None:
         self._log = log
         self._unsynced: set[tuple[str, int]] = set()
 
-    def write_batch(self, values: list[OutRecord]) -> None:
-        positions = self._log.write(values)
+    def write_batch(self, values: list[Sequence[OutRecord]]) -> None:
+        positions = self._log.write([record for together in values for record in together])
         self._unsynced.update((position.topic, position.partition) for position in positions)
 
     def snapshot(self) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import chain
 
 import bytewax.operators as op
-from bytewax.dataflow import Stream
 from bytewax.operators import KeyedStream, StatefulBatchLogic
 
 from stores.records import SourcedEvent
@@ -45,13 +45,15 @@ class RecentIds:
         return b"".join(self._digests)
 
 
-class _FirstOnly(StatefulBatchLogic[SourcedEvent, SourcedEvent, bytes]):
+class _FirstOnly(StatefulBatchLogic[Sequence[SourcedEvent], SourcedEvent, bytes]):
     def __init__(self, cap: int, resume: bytes | None) -> None:
         self._ids = RecentIds(cap, resume or b"")
 
-    def on_batch(self, values: list[SourcedEvent]) -> tuple[Sequence[SourcedEvent], bool]:
+    def on_batch(self, values: list[Sequence[SourcedEvent]]) -> tuple[Sequence[SourcedEvent], bool]:
         return [
-            one for one in values if self._ids.add(one.event.event_id) or _failed_before(one)
+            one
+            for one in chain.from_iterable(values)
+            if self._ids.add(one.event.event_id) or _failed_before(one)
         ], self.RETAIN
 
     def snapshot(self) -> bytes:
@@ -63,11 +65,12 @@ def _failed_before(sourced: SourcedEvent) -> bool:
     return sourced.redriven is not None and sourced.redriven.stage == "index"
 
 
-def first_only(step_id: str, up: Stream[SourcedEvent], cap: int) -> KeyedStream[SourcedEvent]:
-    """Drop repeated events, by scope, but not those whose indexing failed before; order is kept.
+def first_only(
+    step_id: str, up: KeyedStream[Sequence[SourcedEvent]], cap: int
+) -> KeyedStream[SourcedEvent]:
+    """Drop repeated events, but not those whose indexing failed before; order is kept.
 
     :arg cap: ids remembered per scope; what is repeated later than that many other events
         passes again.
     """
-    keyed = op.key_on(f"{step_id}_by_scope", up, lambda sourced: sourced.scope)
-    return op.stateful_batch(step_id, keyed, lambda resume: _FirstOnly(cap, resume))
+    return op.stateful_batch(step_id, up, lambda resume: _FirstOnly(cap, resume))

@@ -8,7 +8,6 @@ from itertools import groupby
 from zlib import crc32
 
 import bytewax.operators as op
-from bytewax.dataflow import Stream
 from bytewax.operators import KeyedStream
 
 from connectors.metrics import RECALLABLE_SECONDS
@@ -74,7 +73,7 @@ class Indexer:
 
 def index(
     step_id: str,
-    up: Stream[SourcedEvent],
+    up: KeyedStream[Sequence[SourcedEvent]],
     stage: AsyncStage[SourcedEvent, None],
     *,
     dedup_ids: int,
@@ -83,7 +82,11 @@ def index(
 
     Forget requests go through in the order of their scope.
     """
-    messages = op.filter(f"{step_id}_messages", up, lambda one: has_text(one) or is_request(one))
+
+    def wanted(events: Sequence[SourcedEvent]) -> Sequence[SourcedEvent]:
+        return [one for one in events if has_text(one) or is_request(one)]
+
+    messages = op.map_value(f"{step_id}_messages", up, wanted)
     first = op.key_rm(f"{step_id}_any", first_only(f"{step_id}_first", messages, dedup_ids))
     lanes = op.key_on(f"{step_id}_lanes", first, _lane)
     return async_stage(step_id, lanes, stage)

@@ -18,6 +18,7 @@ from bytewax.dataflow import Dataflow, Stream
 from bytewax.inputs import Source
 from pydantic import ValidationError
 
+from connectors.dataflow import Written, written_of
 from connectors.kafka.redrive import as_it_was, redriven_from
 from flows import layer_outputs
 from flows.async_stage import AsyncStage, Done, Failed, async_stage
@@ -58,30 +59,28 @@ class Layers:
     asked_personas: Source[LogRecord] | None = None
 
 
-def scene_flow(records: Stream[LogRecord], layers: Layers) -> list[Stream[OutRecord]]:
+def scene_flow(records: Stream[LogRecord], layers: Layers) -> list[Written]:
     """Do what the records of ``l2.jobs`` ask for; persona jobs are written, no more."""
     jobs, refused = _scene_jobs("scene_jobs", records, layers)
     written, _ = _scenes(jobs, layers)
     return [refused, *written]
 
 
-def persona_flow(records: Stream[LogRecord], layers: Layers) -> list[Stream[OutRecord]]:
+def persona_flow(records: Stream[LogRecord], layers: Layers) -> list[Written]:
     """Do what the records of ``l3.jobs`` ask for."""
     jobs, refused = _persona_jobs("persona_jobs", records, layers)
     return [refused, _persona(jobs, layers)]
 
 
-def behind_atoms(
-    flow: Dataflow, reconciled: Stream[OutRecord], layers: Layers
-) -> list[Stream[OutRecord]]:
+def behind_atoms(flow: Dataflow, reconciled: Written, layers: Layers) -> list[Written]:
     """Chain scenes and persona behind what reconcile writes."""
     topic = layers.topics.scene_jobs
-    chained = op.filter_map(
+    chained = op.flat_map(
         "chained_scene_jobs",
         reconciled,
-        lambda record: _passed_on(record) if record.topic == topic else None,
+        lambda item: [_passed_on(record) for record in item[1] if record.topic == topic],
     )
-    written: list[Stream[OutRecord]] = []
+    written: list[Written] = []
     if layers.asked_scenes is not None:
         records = op.input("asked_scenes", flow, layers.asked_scenes)
         asked = op.filter("asked_scenes_only", records, _is_asked)
@@ -104,14 +103,12 @@ def behind_atoms(
 
 def _scenes(
     jobs: Stream[QueuedJob], layers: Layers
-) -> tuple[list[Stream[OutRecord]], Stream[QueuedPersonaJob]]:
+) -> tuple[list[Written], Stream[QueuedPersonaJob]]:
     topics, progress = layers.topics, layers.progress
 
-    def ended(
-        item: tuple[str, Done[JoinedJob, SceneResult] | Failed[JoinedJob]],
-    ) -> list[OutRecord]:
-        progress.scenes += len(item[1].item.jobs)
-        return layer_outputs.scenes_ended(item[1], topics)
+    def ended(result: Done[JoinedJob, SceneResult] | Failed[JoinedJob]) -> list[OutRecord]:
+        progress.scenes += len(result.item.jobs)
+        return layer_outputs.scenes_ended(result, topics)
 
     def persona_jobs(
         item: tuple[str, Done[JoinedJob, SceneResult] | Failed[JoinedJob]],
@@ -135,26 +132,26 @@ def _scenes(
     )
     done = async_stage("scenes", joined, layers.scenes)
     made = op.flat_map("persona_jobs_made", done, persona_jobs)
-    written = op.map("persona_jobs_written", made, lambda one: one[1])
+    written = op.map("persona_jobs_written", made, lambda one: (one[0].scope, [one[1]]))
     chained = op.map(
         "chained_persona_jobs",
         made,
         lambda one: QueuedPersonaJob(one[0], _as_read(one[1], one[0].job_id)),
     )
-    return [op.flat_map("scenes_ended", done, ended), written], chained
+    return [written_of("scenes_ended", done, ended), written], chained
 
 
-def _persona(jobs: Stream[QueuedPersonaJob], layers: Layers) -> Stream[OutRecord]:
+def _persona(jobs: Stream[QueuedPersonaJob], layers: Layers) -> Written:
     def ended(
-        item: tuple[str, Done[QueuedPersonaJob, PersonaResult] | Failed[QueuedPersonaJob]],
+        result: Done[QueuedPersonaJob, PersonaResult] | Failed[QueuedPersonaJob],
     ) -> list[OutRecord]:
         layers.progress.personas += 1
-        return layer_outputs.persona_ended(item[1], layers.topics)
+        return layer_outputs.persona_ended(result, layers.topics)
 
     keyed = op.key_on("persona_jobs_by_scope", jobs, lambda queued: queued.job.scope)
     due = hold_jobs("hold_persona_jobs", keyed, live=layers.live, stopping=layers.stopping)
     done = async_stage("persona", due, layers.persona)
-    return op.flat_map("persona_ended", done, ended)
+    return written_of("persona_ended", done, ended)
 
 
 # --- records to jobs -------------------------------------------------------------------------
@@ -162,13 +159,13 @@ def _persona(jobs: Stream[QueuedPersonaJob], layers: Layers) -> Stream[OutRecord
 
 def _scene_jobs(
     step_id: str, records: Stream[LogRecord], layers: Layers
-) -> tuple[Stream[QueuedJob], Stream[OutRecord]]:
+) -> tuple[Stream[QueuedJob], Written]:
     return _jobs(step_id, records, SceneJob, QueuedJob, "scene_job", layers.topics)
 
 
 def _persona_jobs(
     step_id: str, records: Stream[LogRecord], layers: Layers
-) -> tuple[Stream[QueuedPersonaJob], Stream[OutRecord]]:
+) -> tuple[Stream[QueuedPersonaJob], Written]:
     return _jobs(step_id, records, PersonaJob, QueuedPersonaJob, "persona_job", layers.topics)
 
 
@@ -179,7 +176,7 @@ def _jobs(
     queued: Callable[[_Job, LogRecord, str], _Queued],
     kind: JobKind,
     topics: Topics,
-) -> tuple[Stream[_Queued], Stream[OutRecord]]:
+) -> tuple[Stream[_Queued], Written]:
     """Decode jobs; give them as the stage takes them, and what ends those that are none."""
     read = op.map(step_id, records, lambda record: _read(record, model))
     jobs = op.filter_map(
@@ -191,7 +188,7 @@ def _jobs(
         f"{step_id}_invalid",
         read,
         lambda one: (
-            layer_outputs.refused_job(one[0], one[1], kind, topics)
+            [(_key_of(one[0]), layer_outputs.refused_job(one[0], one[1], kind, topics))]
             if isinstance(one[1], InvalidEvent)
             else []
         ),
@@ -212,6 +209,11 @@ def _read(record: LogRecord, model: type[_Job]) -> tuple[LogRecord, _Job | Inval
         reason = "invalid_schema" if record.value else "null_body"
         message = f"not a job: {field or 'the record'} is missing or wrong"
         return record, InvalidEvent(reason, message, field=field), letter
+
+
+def _key_of(record: LogRecord) -> str:
+    """Say under which key what ends a record that is no job is written: its producer's own."""
+    return (record.key or b"").decode("latin-1")
 
 
 def _passed_on(record: OutRecord) -> QueuedJob:

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 import bytewax.operators as op
-from bytewax.dataflow import Stream
+from bytewax.operators import KeyedStream
 
 from connectors import tracing
 from connectors.metrics import RECALLABLE_SECONDS
@@ -37,12 +37,19 @@ def observed(step: str, work: Work[Any, Any], clock: Clock) -> Work[Any, Any]:
     return _traced(step, work) if tracing.on() else work
 
 
-def trace_decoded(events: Stream[SourcedEvent]) -> Stream[SourcedEvent]:
+def trace_decoded(
+    events: KeyedStream[Sequence[SourcedEvent]],
+) -> KeyedStream[Sequence[SourcedEvent]]:
     """Make a span of each event that was read: from the log's time for it until now."""
     if not tracing.on():
         return events
 
-    def look(sourced: SourcedEvent) -> SourcedEvent:
+    def look(together: Sequence[SourcedEvent]) -> Sequence[SourcedEvent]:
+        for sourced in together:
+            mark(sourced)
+        return together
+
+    def mark(sourced: SourcedEvent) -> None:
         record = sourced.record
         topic, partition, offset = record.position
         attributes: Attributes = {
@@ -60,9 +67,9 @@ def trace_decoded(events: Stream[SourcedEvent]) -> Stream[SourcedEvent]:
             kind="CONSUMER",
             started_s=record.timestamp_ms / 1000,
         ):
-            return sourced
+            pass
 
-    return op.map("trace_decoded", events, look)
+    return op.map_value("trace_decoded", events, look)
 
 
 def trace_windows(step_id: str, ended: Any) -> Any:

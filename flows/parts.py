@@ -8,7 +8,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -290,9 +290,9 @@ def _source_and_sink(
     stop: StopSignal,
     follow: bool,
     replay: ReplayPlan | None,
-) -> tuple[Source[LogRecord], FixedPartitionedSink[OutRecord, None]]:
+) -> tuple[Source[LogRecord], FixedPartitionedSink[Sequence[OutRecord], None]]:
     source = _source(settings, name, source_topic(name), pending, stop, follow, replay)
-    sink: FixedPartitionedSink[OutRecord, None]
+    sink: FixedPartitionedSink[Sequence[OutRecord], None]
     if settings.embedded:
         sink = FileLogSink(file_log(settings))
     else:

@@ -17,7 +17,7 @@ On Kafka each of them reads its topic with its own group and recovery store.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -29,14 +29,14 @@ from bytewax.operators import KeyedStream
 from bytewax.outputs import FixedPartitionedSink
 from prometheus_client import Counter
 
-from connectors.dataflow import write_records
+from connectors.dataflow import Written, write_records, written_of
 from connectors.kafka.redrive import as_it_was
 from connectors.metrics import EVENTS_DECODED
 from connectors.settings import ScopeField
 from connectors.tombstones_topic import tombstone_records
 from flows import outputs
 from flows.async_stage import AsyncStage, Done, Failed, async_stage
-from flows.decode import decode
+from flows.decode import by_scope, decode
 from flows.extract.text import has_user_text
 from flows.forget.request import Forgetting, is_edit, is_request, without_forgotten
 from flows.index import index
@@ -76,7 +76,7 @@ class Parts:
     """
 
     source: Source[LogRecord]
-    sink: FixedPartitionedSink[OutRecord, None]
+    sink: FixedPartitionedSink[Sequence[OutRecord], None]
     topics: Topics
     scope_fields: tuple[ScopeField, ...]
     window: WindowPolicy
@@ -96,17 +96,15 @@ def build_flow(name: FlowName, parts: Parts) -> Dataflow:
     flow = Dataflow(f"sediment_{name}")
     records = op.input("events", flow, parts.source)
     if name not in EVENT_FLOWS:
-        written = _layer(name, records, parts)
-        write_records("write", op.merge("written", *written), parts.sink)
+        write_records("write", op.merge("written", *_layer(name, records, parts)), parts.sink)
         return flow
-    decoded = op.map("decode", records, lambda record: _Decoded.of(record, parts))
-    events = trace_decoded(op.filter_map("valid", decoded, lambda result: result.event))
-    tombstones = op.flat_map("tombstones", decoded, lambda result: result.tombstone(parts))
-    written = [tombstones]
+    decoded = op.flat_map_batch("decode", records, lambda batch: [_decoded(batch, parts)])
+    events = trace_decoded(op.flat_map("by_scope", decoded, lambda batch: batch.events.items()))
+    written: list[Written] = [op.flat_map("tombstones", decoded, lambda batch: batch.tombstones)]
     if name != "l0":
-        invalid = op.flat_map("invalid", decoded, lambda result: result.refusal(parts.topics))
+        written.append(op.flat_map("invalid", decoded, lambda batch: batch.refusals))
         atoms = _l1(events, parts)
-        written += [invalid, *atoms]
+        written += atoms
         if name == "all" and parts.layers is not None:
             written += behind_atoms(flow, atoms[-1], parts.layers)
     if name != "l1":
@@ -115,7 +113,7 @@ def build_flow(name: FlowName, parts: Parts) -> Dataflow:
     return flow
 
 
-def _layer(name: FlowName, records: Stream[LogRecord], parts: Parts) -> list[Stream[OutRecord]]:
+def _layer(name: FlowName, records: Stream[LogRecord], parts: Parts) -> list[Written]:
     if parts.layers is None:
         message = f"SEDIMENT_SCENE_WRITER is off, so there is nothing for the flow {name} to do"
         raise SettingsError(message)
@@ -135,61 +133,60 @@ def _decoded_of(event_type: str) -> Counter:
 
 @dataclass(frozen=True, slots=True)
 class _Decoded:
-    record: LogRecord
-    value: SourcedEvent | InvalidEvent
+    """What became of the records that were read at once. What is written stands under a scope.
 
-    @classmethod
-    def of(cls, record: LogRecord, parts: Parts) -> _Decoded:
+    A record that is not an event has no scope: it is under the key that its producer gave it.
+    """
+
+    events: dict[str, list[SourcedEvent]]
+    tombstones: list[tuple[str, list[OutRecord]]]
+    refusals: list[tuple[str, list[OutRecord]]]
+
+
+def _decoded(batch: Sequence[LogRecord], parts: Parts) -> _Decoded:
+    events: list[SourcedEvent] = []
+    tombstones: list[tuple[str, list[OutRecord]]] = []
+    refusals: list[tuple[str, list[OutRecord]]] = []
+    for record in batch:
         redriven = None
         if record.headers and (again := as_it_was(record)):
-            record, redriven = again
+            record, redriven = again  # noqa: PLW2901
         value = decode(record, parts.scope_fields, redriven)
-        parts.progress.read += 1
-        if isinstance(value, SourcedEvent):
-            _decoded_of(value.event.type).inc()
-            if is_request(value):
-                parts.kept_out.add(tombstone_of(value))
-        return cls(record, value)
-
-    @property
-    def event(self) -> SourcedEvent | None:
-        return self.value if isinstance(self.value, SourcedEvent) else None
-
-    def tombstone(self, parts: Parts) -> list[OutRecord]:
-        if self.event is None or not is_request(self.event):
-            return []
-        kept = parts.kept_out.add(tombstone_of(self.event))
-        return tombstone_records(kept, parts.topics.tombstones)
-
-    def refusal(self, topics: Topics) -> list[OutRecord]:
-        if isinstance(self.value, InvalidEvent):
-            return outputs.refused(self.record, self.value, topics)
-        return []
+        if isinstance(value, InvalidEvent):
+            key = (record.key or b"").decode("latin-1")
+            refusals.append((key, outputs.refused(record, value, parts.topics)))
+            continue
+        events.append(value)
+        _decoded_of(value.event.type).inc()
+        if is_request(value):
+            kept = parts.kept_out.add(tombstone_of(value))
+            tombstones.append((value.scope, tombstone_records(kept, parts.topics.tombstones)))
+    parts.progress.read += len(batch)
+    return _Decoded(by_scope(events), tombstones, refusals)
 
 
-def _l0(events: Stream[SourcedEvent], parts: Parts) -> Stream[OutRecord]:
+def _l0(events: KeyedStream[Sequence[SourcedEvent]], parts: Parts) -> Written:
     def ended(
         item: tuple[str, Done[SourcedEvent, None] | Failed[SourcedEvent]],
-    ) -> list[OutRecord]:
+    ) -> list[tuple[str, list[OutRecord]]]:
         parts.progress.indexed += 1
-        _, result = item
+        _, result = item  # under a lane, not a scope
+        sourced = result.item
         if isinstance(result, Failed):
-            return outputs.failed_event(result, parts.topics)
-        redriven = result.item.redriven
-        if redriven is not None and redriven.stage == "index":
-            return outputs.indexed_at_last(result.item, parts.topics)
+            return [(sourced.scope, outputs.failed_event(result, parts.topics))]
+        if sourced.redriven is not None and sourced.redriven.stage == "index":
+            return [(sourced.scope, outputs.indexed_at_last(sourced, parts.topics))]
         return []
 
     indexed = index("index", events, parts.indexing, dedup_ids=parts.window.dedup_ids)
     return op.flat_map("index_failed", indexed, ended)
 
 
-def _l1(events: Stream[SourcedEvent], parts: Parts) -> list[Stream[OutRecord]]:
+def _l1(events: KeyedStream[Sequence[SourcedEvent]], parts: Parts) -> list[Written]:
     """Wire L1; what reconcile writes comes last."""
     topics, progress = parts.topics, parts.progress
 
-    def unwanted(item: tuple[str, _Cut]) -> list[OutRecord]:
-        _, cut = item
+    def unwanted(cut: _Cut) -> list[OutRecord]:
         if isinstance(cut.ended, Skipped):
             return outputs.skipped(cut.ended, topics)
         if isinstance(cut.ended, Forgotten):
@@ -197,9 +194,8 @@ def _l1(events: Stream[SourcedEvent], parts: Parts) -> list[Stream[OutRecord]]:
         return []
 
     def not_extracted(
-        item: tuple[str, Done[ToExtract, ToReconcile] | Failed[ToExtract]],
+        result: Done[ToExtract, ToReconcile] | Failed[ToExtract],
     ) -> list[OutRecord]:
-        _, result = item
         if isinstance(result.item, Forgetting):
             return (
                 outputs.failed_request(result.item, result, topics)
@@ -215,9 +211,8 @@ def _l1(events: Stream[SourcedEvent], parts: Parts) -> list[Stream[OutRecord]]:
         return taken_out(result.item, left)
 
     def reconciled(
-        item: tuple[str, Done[ToReconcile, StoredAtoms] | Failed[ToReconcile]],
+        result: Done[ToReconcile, StoredAtoms] | Failed[ToReconcile],
     ) -> list[OutRecord]:
-        _, result = item
         if isinstance(result.item, Forgetting):
             if isinstance(result, Failed):
                 return outputs.failed_request(result.item, result, topics)
@@ -265,9 +260,9 @@ def _l1(events: Stream[SourcedEvent], parts: Parts) -> list[Stream[OutRecord]]:
     new: KeyedStream[ToReconcile] = op.filter_map_value("new", extracted, _new_atoms)
     stored = async_stage("reconcile", new, parts.reconciling)
     return [
-        op.flat_map("unwanted", cut, unwanted),
-        op.flat_map("not_extracted", extracted, not_extracted),
-        op.flat_map("reconciled", stored, reconciled),
+        written_of("unwanted", cut, unwanted),
+        written_of("not_extracted", extracted, not_extracted),
+        written_of("reconciled", stored, reconciled),
     ]
 
 

@@ -21,7 +21,6 @@ TERMS_VERSION = "terms-1"
 
 _RUN = re.compile(r"[\w']+")
 _WORD = re.compile(r"[a-zà-öø-ÿ]+(?:'[a-z]+)?|[^a-zà-öø-ÿ']+")
-_LATIN = re.compile(r"[a-zà-öø-ÿ']+")
 
 _STOP_WORDS = frozenset(
     """
@@ -65,13 +64,16 @@ def _terms(text: str, *, keep_stop_words: bool) -> list[str]:
         # Every atom about the user says so, in Chinese as in English: it tells nothing apart.
         folded = folded.replace("用户", " ")
     # Latin words stand beside Chinese ones without a space, as in "我用Kafka".
-    words = [word for run in _RUN.findall(folded) for word in _WORD.findall(run)]
-    stem = _stemmer().stemWord
-    return [
-        stem(word) if _LATIN.fullmatch(word) else word
-        for word in words
-        if keep_stop_words or word not in _STOP_WORDS
-    ]
+    words: list[str] = []
+    for run in _RUN.findall(folded):
+        if run.isascii() and run.isalpha():  # as most are
+            words.append(run)
+        else:
+            words += _WORD.findall(run)
+    if not keep_stop_words:
+        words = [word for word in words if word not in _STOP_WORDS]
+    stems: list[str] = _stemmer().stemWords(words)  # a word in other letters is its own stem
+    return stems
 
 
 def _stemmer() -> Stemmer.Stemmer:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 from bytewax.outputs import FixedPartitionedSink, StatefulSinkPartition
@@ -101,7 +102,7 @@ class _Outbox:
 # --- in a dataflow ---------------------------------------------------------------------------
 
 
-class KafkaSink(FixedPartitionedSink[OutRecord, None]):
+class KafkaSink(FixedPartitionedSink[Sequence[OutRecord], None]):
     """Writes records to their topics; use it through ``connectors.dataflow.write_records``.
 
     At least once, in order per key. Brokers that are away are waited for, as long as the
@@ -127,7 +128,7 @@ class KafkaSink(FixedPartitionedSink[OutRecord, None]):
         return _KafkaWriter(self._connection, self._stopping)
 
 
-class _KafkaWriter(StatefulSinkPartition[OutRecord, None]):
+class _KafkaWriter(StatefulSinkPartition[Sequence[OutRecord], None]):
     def __init__(self, connection: KafkaConnection, stopping: Callable[[], bool]) -> None:
         patience_s = connection.patience_s
         # An outage is counted from the last delivery and a record from when it was queued: so
@@ -142,8 +143,8 @@ class _KafkaWriter(StatefulSinkPartition[OutRecord, None]):
         self._moved_at = time.monotonic()
         self._asked_to_stop_at: float | None = None
 
-    def write_batch(self, values: list[OutRecord]) -> None:
-        for record in values:
+    def write_batch(self, values: list[Sequence[OutRecord]]) -> None:
+        for record in chain.from_iterable(values):
             self._know(record.topic)
             if not self._open:
                 self._moved_at = time.monotonic()

@@ -161,7 +161,7 @@ class _KafkaCursor:
             if message.error() is not None:
                 self._handle(message)
                 continue
-            record = _record(message)
+            record = self._record(message)
             offset = record.position.offset
             if self._end is not None and offset >= self._end:
                 self._next = self._end
@@ -171,6 +171,18 @@ class _KafkaCursor:
             records.append(record)
             self._next = offset + 1
         return records
+
+    def _record(self, message: Any) -> LogRecord:
+        headers = message.headers()
+        return LogRecord(
+            # The name as it is here: one text for all records, which a pickle then holds once.
+            Position(self._topic, self._partition, message.offset()),
+            message.timestamp()[1],
+            message.key(),
+            message.value(),
+            # A header may be null in Kafka; we keep it as empty.
+            tuple((name, value or b"") for name, value in headers) if headers else (),
+        )
 
     def _handle(self, message: Message) -> None:
         error = message.error()
@@ -216,18 +228,6 @@ class _KafkaCursor:
 def _log_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
     if error is not None:
         logger.warning("kafka: offsets were not committed for lag tools: %s", error.str())
-
-
-def _record(message: Any) -> LogRecord:
-    headers = message.headers()
-    return LogRecord(
-        Position(message.topic(), message.partition(), message.offset()),
-        message.timestamp()[1],
-        message.key(),
-        message.value(),
-        # A header may be null in Kafka; we keep it as empty.
-        tuple((name, value or b"") for name, value in headers) if headers else (),
-    )
 
 
 class _PartitionWatch:

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 import bytewax.operators as op
 from bytewax.operators import KeyedStream, StatefulBatchLogic
 
+from connectors.dataflow import keep_thread_state
 from flows.async_stage.engine import Engine, StageSpec, StageStatus
 from flows.async_stage.lane import Done, Failed, PendingItem
 
@@ -71,6 +72,7 @@ class _KeyLogic(
     """One key of a stage, on the worker's side. Discarded as soon as nothing is pending."""
 
     def __init__(self, stage: AsyncStage[I, O], restored: tuple[PendingItem[I], ...]) -> None:
+        keep_thread_state()
         self._engine = stage.engine()
         self._lane = self._engine.open(restored)
         # Bytewax does not say when a run ends; it only lets go of its logics.

@@ -128,8 +128,11 @@ def _share_reaches(share: float, terms: set[str], texts: Iterable[str]) -> bool:
 
 def _terms(text: str) -> set[str]:
     """Give the stems of a text, and of Chinese, Japanese and Korean every two letters."""
+    found = index_terms(text).split()
+    if text.isascii():
+        return set(found)
     terms: set[str] = set()
-    for term in index_terms(text).split():
+    for term in found:
         pairs = range(len(term) - 1) if _CJK.search(term) else ()
         terms.update(term[at : at + 2] for at in pairs)
         terms.update(() if pairs else [term])

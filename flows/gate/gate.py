@@ -61,8 +61,11 @@ class Gate:
         Asks a model at most once, and only when something is to be split. Raises
         :class:`~stores.errors.Transient` when that call may succeed later.
         """
+        named = {one for memory in extraction.memories for one in memory.source_event_ids}
         said = {
-            sourced.event.event_id: extractable_text(sourced.event) for sourced in window.events
+            sourced.event.event_id: extractable_text(sourced.event)
+            for sourced in window.events
+            if sourced.event.event_id in named
         }
         judged = [(memory, self._judge(memory, said)) for memory in extraction.memories]
         to_split = [memory for memory, found in judged if found.action == "split"]

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +88,23 @@ def _pairs(run: str) -> Iterable[str]:
     return (run[at : at + 2] for at in range(max(1, len(run) - 1)))
 
 
+class _Weights(dict[str, int]):
+    """Weighs terms by how few atoms have them, in thousandths, as BM25 does.
+
+    For one search: the atoms must not change meanwhile.
+    """
+
+    def __init__(self, postings: Mapping[str, Sized], count: int) -> None:
+        self._postings = postings
+        self._count = count
+
+    def __missing__(self, term: str) -> int:
+        having = len(self._postings.get(term, ()))
+        weight = round(_DECIMALS * math.log(1 + (self._count - having + 0.5) / (having + 0.5)))
+        self[term] = weight
+        return weight
+
+
 class Active:
     """The active atoms of one scope, to be searched. For one event loop only."""
 
@@ -156,10 +172,10 @@ class Active:
             return [[] for _ in texts]
         self._looked_for = {text: terms_of(text) for text in texts}
         dense = self.nearest(vectors, floor.dense, floor.rank, wanted)
-        weight = self._weights()
+        weights = _Weights(self._postings, len(self._ids))
         found = []
         for near, text in zip(dense, texts, strict=True):
-            words = self._keyword(self._looked_for[text], weight, floor, wanted)
+            words = self._keyword(self._looked_for[text], weights, floor, wanted)
             both = [one for pair in _turns(near, words) for one in pair]
             found.append(list(dict.fromkeys(both)))
         return found
@@ -192,21 +208,22 @@ class Active:
     def _keyword(
         self,
         terms: Sequence[str],
-        weight: Callable[[str], int],
+        weights: _Weights,
         floor: Floor,
         wanted: Callable[[str], bool],
     ) -> list[str]:
         scores: dict[str, int] = {}
         looked_at = 0
-        for term in sorted(terms, key=lambda term: (-weight(term), term)):
+        for term in sorted(terms, key=lambda term: (-weights[term], term)):
             postings = self._postings.get(term, {})
             looked_at += len(postings)
             if looked_at > _MOST_POSTINGS:
                 break
-            added = weight(term)
+            added = weights[term]
             for atom_id in postings:
                 scores[atom_id] = scores.get(atom_id, 0) + added
-        said = sum(weight(term) for term in terms)
+        weight = weights.__getitem__
+        said = sum(map(weight, terms))
 
         def near(atom_id: str) -> bool:
             # Of the text that says less: a new name must not hide what the two share.
@@ -217,17 +234,6 @@ class Active:
 
         ranked = sorted((-score, atom_id) for atom_id, score in scores.items())
         return _first(ranked[: floor.rank + _SPARE], floor.rank, near)
-
-    def _weights(self) -> Callable[[str], int]:
-        """Weigh terms by how few atoms have them, in thousandths, as BM25 does."""
-        count, postings = len(self._ids), self._postings
-
-        @cache
-        def weight(term: str) -> int:
-            having = len(postings.get(term, ()))
-            return round(_DECIMALS * math.log(1 + (count - having + 0.5) / (having + 0.5)))
-
-        return weight
 
     def _reserve(self, rows: int, columns: int) -> None:
         have = len(self._matrix)

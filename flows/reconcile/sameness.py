@@ -84,7 +84,7 @@ def polarity(text: str) -> Polarity | None:
     >>> polarity("User did not work there").core == polarity("User works there").core
     False
     """
-    words = _words(text)
+    words = same_key(text).split()
     if _CHINESE_TEXT.search(text) or _OTHER_TEXT.search(text):
         return _chinese("".join(words)) if not _OTHER_TEXT.search(text) else None
     core: list[str] = []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import chain
 
 import bytewax.operators as op
-from bytewax.dataflow import Stream
 from bytewax.operators import KeyedStream, StatefulBatchLogic
 
 from flows.forget.request import is_request
@@ -18,7 +18,7 @@ from stores.tombstones import Tombstones, tombstone_of
 __all__ = ["window"]
 
 
-class _WindowLogic(StatefulBatchLogic[SourcedEvent, Ended, WindowSnapshot]):
+class _WindowLogic(StatefulBatchLogic[Sequence[SourcedEvent], Ended, WindowSnapshot]):
     def __init__(
         self,
         policy: WindowPolicy,
@@ -36,9 +36,9 @@ class _WindowLogic(StatefulBatchLogic[SourcedEvent, Ended, WindowSnapshot]):
         self._stopping = stopping
         self._arrived = {name: clock.now() for name in self._windows.open_sessions} if live else {}
 
-    def on_batch(self, values: list[SourcedEvent]) -> tuple[Sequence[Ended], bool]:
+    def on_batch(self, values: list[Sequence[SourcedEvent]]) -> tuple[Sequence[Ended], bool]:
         ended: list[Ended] = []
-        for sourced in values:
+        for sourced in chain.from_iterable(values):
             if self._kept_out is not None and is_request(sourced):
                 # Whoever decoded it knows already; in a cluster that is another process.
                 self._kept_out.add(tombstone_of(sourced))
@@ -47,7 +47,7 @@ class _WindowLogic(StatefulBatchLogic[SourcedEvent, Ended, WindowSnapshot]):
             now = self._clock.now()
             self._arrived.update(
                 (sourced.event.session_id, now)
-                for sourced in values
+                for sourced in chain.from_iterable(values)
                 if sourced.redriven is None or is_new(sourced.redriven)
             )
         return ended, self.RETAIN
@@ -75,7 +75,7 @@ class _WindowLogic(StatefulBatchLogic[SourcedEvent, Ended, WindowSnapshot]):
 
 def window(
     step_id: str,
-    up: Stream[SourcedEvent],
+    up: KeyedStream[Sequence[SourcedEvent]],
     policy: WindowPolicy,
     clock: Clock,
     *,
@@ -83,7 +83,7 @@ def window(
     stopping: Callable[[], bool],
     kept_out: Tombstones | None = None,
 ) -> KeyedStream[Ended]:
-    """Cut each scope's events into windows, keyed by scope, in the scope's order.
+    """Cut each scope's events into windows, in the scope's order.
 
     A crash repeats windows since the last snapshot, with the same ids.
 
@@ -92,9 +92,8 @@ def window(
     :arg stopping: true when the flow is asked to stop: end of input then closes nothing.
     :arg kept_out: what was forgotten; the requests that come here are added.
     """
-    keyed = op.key_on(f"{step_id}_by_scope", up, lambda sourced: sourced.scope)
 
     def build(resume: WindowSnapshot | None) -> _WindowLogic:
         return _WindowLogic(policy, clock, live, stopping, kept_out, resume)
 
-    return op.stateful_batch(step_id, keyed, build)
+    return op.stateful_batch(step_id, up, build)

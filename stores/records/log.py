@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 __all__ = ["Headers", "LogRecord", "OutRecord", "Position"]
 
@@ -40,3 +40,7 @@ class OutRecord:
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
+
+    # Half of all that a flow writes goes from one worker to another.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (OutRecord, (self.topic, self.key, self.value, self.headers))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -42,9 +42,9 @@ def run(
 ) -> None:
     """Write one number an epoch; ``before`` is called with each of them on its way."""
 
-    def to_record(number: int) -> OutRecord:
+    def to_record(number: int) -> tuple[str, list[OutRecord]]:
         before(number)
-        return OutRecord(topic, b"k", b"payload %d" % number)
+        return "k", [OutRecord(topic, b"k", b"payload %d" % number)]
 
     flow = Dataflow("write")
     stream = op.map("to_record", op.input("in", flow, TestingSource(list(numbers))), to_record)
@@ -124,12 +124,14 @@ def test_patience_ends_and_a_stop_ends_it_sooner(
 ) -> None:
     topic = kafka_broker.create_topic()
 
-    def writer(patience_s: float, *, stopping: bool) -> StatefulSinkPartition[OutRecord, None]:
+    def writer(
+        patience_s: float, *, stopping: bool
+    ) -> StatefulSinkPartition[Sequence[OutRecord], None]:
         connection = KafkaConnection(
             kafka_broker.bootstrap, request_timeout_s=0.5, patience_s=patience_s
         )
         made = KafkaSink(connection, lambda: stopping).build_part("out", "writer-0", None)
-        made.write_batch([OutRecord(topic, b"k", b"0")])
+        made.write_batch([[OutRecord(topic, b"k", b"0")]])
         made.snapshot()
         return made
 
@@ -142,12 +144,12 @@ def test_patience_ends_and_a_stop_ends_it_sooner(
     kafka_broker.stop()
     try:
         for what, one in writers.items():
-            one.write_batch([OutRecord(topic, b"k", b"payload")])
+            one.write_batch([[OutRecord(topic, b"k", b"payload")]])
             with pytest.raises(LogAway, match=what) as caught:
                 one.snapshot()
             assert "payload" not in str(caught.value)
             with pytest.raises(LogAway, match=what):  # a topic that it has not written yet
-                one.write_batch([OutRecord("not-known-yet", b"k", b"payload")])
+                one.write_batch([[OutRecord("not-known-yet", b"k", b"payload")]])
             one.close()
     finally:
         kafka_broker.start()

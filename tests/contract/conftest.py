@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -25,7 +25,7 @@ from tests.rig.kafka import KafkaBroker
 class LogUnderTest:
     appender: Appender
     reader: LogReader
-    sink: FixedPartitionedSink[OutRecord, None]
+    sink: FixedPartitionedSink[Sequence[OutRecord], None]
     new_topic: Callable[[int], str]
     source: Callable[..., FixedPartitionedSource[LogRecord, Any]]
 

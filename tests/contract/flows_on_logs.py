@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -38,12 +38,13 @@ def read_into(
 
 def write(
     records: Iterable[OutRecord],
-    sink: FixedPartitionedSink[OutRecord, None],
+    sink: FixedPartitionedSink[Sequence[OutRecord], None],
     recovery: RecoveryConfig | None = None,
 ) -> None:
     """Run a flow that writes ``records``, one an epoch."""
     flow = Dataflow("write")
-    write_records("sink", op.input("records", flow, TestingSource(list(records))), sink)
+    keyed = [(str(record.key), [record]) for record in records]
+    write_records("sink", op.input("records", flow, TestingSource(keyed)), sink)
     run_main(flow, epoch_interval=timedelta(0), recovery_config=recovery)
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import bytewax.operators as op
 import pytest
 from bytewax.dataflow import Dataflow
-from bytewax.testing import cluster_main
+from bytewax.testing import TestingSink, cluster_main
 
 from connectors.dataflow import write_records
 from connectors.log import MAX_RECORD_BYTES, EndAt, StartAt
 from stores.errors import OversizedInput
-from stores.records import OutRecord, Position
+from stores.records import LogRecord, OutRecord, Position
 from tests.contract.conftest import LogUnderTest
 from tests.contract.flows_on_logs import read_into, recovery_store, values, write
 
@@ -75,6 +75,27 @@ def test_threads_append_side_by_side(log: LogUnderTest) -> None:
         assert own == [f"{name}{turn}".encode() for turn in range(10)]
 
 
+def test_workers_keep_their_thread_state_between_two_calls(log: LogUnderTest) -> None:
+    """Two workers run in threads of Bytewax's; what is local to a thread shows its state."""
+    source = log.new_topic(2)
+    log.appender.append([OutRecord(source, b"%d" % number, b"") for number in range(100)])
+    local, begun, calls = threading.local(), list[int](), list[int]()
+
+    def look(batch: list[LogRecord]) -> list[LogRecord]:
+        calls.append(threading.get_ident())
+        if not hasattr(local, "known"):
+            local.known = True
+            begun.append(threading.get_ident())
+        return batch
+
+    flow = Dataflow("look")
+    records = op.input("log", flow, log.source(source, end=EndAt.latest(), batch_size=7))
+    op.output("seen", op.flat_map_batch("look", records, look), TestingSink([]))
+    cluster_main(flow, [], 0, worker_count_per_proc=2)
+    assert len(calls) > len(set(calls))
+    assert sorted(begun) == sorted(set(calls))
+
+
 def test_two_workers_copy_a_topic_whole_and_in_order(log: LogUnderTest) -> None:
     source, target = log.new_topic(3), log.new_topic(3)
     keys = [f"user-{number}".encode() for number in range(20)]
@@ -82,7 +103,11 @@ def test_two_workers_copy_a_topic_whole_and_in_order(log: LogUnderTest) -> None:
     log.appender.append(out)
     flow = Dataflow("copy")
     records = op.input("log", flow, log.source(source, end=EndAt.latest(), batch_size=7))
-    copies = op.map("copy", records, lambda record: OutRecord(target, record.key, record.value))
+    copies = op.map(
+        "copy",
+        records,
+        lambda record: (str(record.key), [OutRecord(target, record.key, record.value)]),
+    )
     write_records("sink", copies, log.sink)
     cluster_main(flow, [], 0, worker_count_per_proc=2)
     read = list(log.reader.read(target, StartAt(), EndAt()))

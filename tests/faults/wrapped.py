@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,12 @@ class WrappedStore:
         self._points.passed(f"{what}.after")
 
 
-class WrappedSink(FixedPartitionedSink[OutRecord, None]):
+class WrappedSink(FixedPartitionedSink[Sequence[OutRecord], None]):
     """The sink; its writers pass the points record by record where one of them is wanted."""
 
-    def __init__(self, sink: FixedPartitionedSink[OutRecord, None], points: Points) -> None:
+    def __init__(
+        self, sink: FixedPartitionedSink[Sequence[OutRecord], None], points: Points
+    ) -> None:
         self._sink = sink
         self._points = points
 
@@ -131,16 +134,18 @@ class WrappedSink(FixedPartitionedSink[OutRecord, None]):
         return _Writer(self._sink.build_part(step_id, for_part, resume_state), self._points)
 
 
-class _Writer(StatefulSinkPartition[OutRecord, None]):
-    def __init__(self, writer: StatefulSinkPartition[OutRecord, None], points: Points) -> None:
+class _Writer(StatefulSinkPartition[Sequence[OutRecord], None]):
+    def __init__(
+        self, writer: StatefulSinkPartition[Sequence[OutRecord], None], points: Points
+    ) -> None:
         self._writer = writer
         self._points = points
         self._delivered = points.wants("produce.after") or points.wants("given_up.after")
 
-    def write_batch(self, values: list[OutRecord]) -> None:
-        for record in values:
+    def write_batch(self, values: list[Sequence[OutRecord]]) -> None:
+        for record in chain.from_iterable(values):
             self._points.passed("produce.before")
-            self._writer.write_batch([record])
+            self._writer.write_batch([[record]])
             if self._delivered:
                 self._writer.snapshot()  # waits for the delivery, and keeps nothing
                 self._points.passed("produce.after")

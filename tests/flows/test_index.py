@@ -10,6 +10,7 @@ from bytewax.dataflow import Dataflow
 from bytewax.testing import TestingSink, TestingSource, run_main
 
 from flows.async_stage import AsyncStage, Done, Failed, PendingWork, StageSpec
+from flows.decode import by_scope
 from flows.forget.events import EventForgetter
 from flows.index import Indexer, index
 from stores.errors import Terminal
@@ -78,7 +79,8 @@ def _run(
         batch_max=16,
     )
     flow = Dataflow("index_test")
-    up = op.input("in", flow, TestingSource(events, batch_size=100))
+    read = op.input("in", flow, TestingSource(events, batch_size=100))
+    up = op.flat_map_batch("by_scope", read, lambda batch: by_scope(batch).items())
     with AsyncStage(spec) as stage:
         op.output("out", index("index", up, stage, dedup_ids=1000), TestingSink(out))
         run_main(flow)

@@ -232,7 +232,7 @@ def test_a_live_flow_waits_for_new_events_only(whole: bool) -> None:
     """An event that decodes now is closed when idle; a redriven window opens nothing."""
     events = redriven_events(windows_of(conversation(3))[0]) if whole else [redriven_after_repair()]
     logic = _WindowLogic(POLICY, TurnedClock(), True, lambda: False, None, None)
-    ended, _ = logic.on_batch(events)
+    ended, _ = logic.on_batch([events])
     assert [w.closed_by for w in ended if isinstance(w, Window)] == ["redrive"] * whole
     assert (logic.notify_at() is None) == whole
 
@@ -256,10 +256,10 @@ def test_an_event_the_index_gave_up_is_indexed_again_and_in_no_window_again() ->
     cutting, first_only = ScopeWindows(POLICY), _FirstOnly(100, None)
     assert cutting.on_event(again) == []
     assert cutting.close_all("end_of_input") == []
-    assert first_only.on_batch([event, event, again, again])[0] == [event, again, again]
+    assert first_only.on_batch([[event, event, again, again]])[0] == [event, again, again]
     # Any other redriven record is a repeat here: its text was indexed the first time.
     (window,) = windows_of([event])
-    assert first_only.on_batch(redriven_events(window))[0] == []
+    assert first_only.on_batch([redriven_events(window)])[0] == []
 
 
 def test_a_recorded_answer_that_was_refused_is_not_heard_again() -> None:

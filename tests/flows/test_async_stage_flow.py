@@ -9,14 +9,16 @@ from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 
+import bytewax.operators as op
 import pytest
-from bytewax.testing import cluster_main
+from bytewax.dataflow import Dataflow
+from bytewax.testing import TestingSink, cluster_main
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
 from connectors.metrics import STAGE_IN_FLIGHT, STAGE_PENDING, STAGE_RETRIES
-from flows.async_stage import Done, Failed, PendingWork
+from flows.async_stage import Done, Failed, PendingWork, async_stage
 from stores.errors import (
     LockConflict,
     MalformedAnswer,
@@ -387,3 +389,26 @@ def test_two_workers_share_the_stage() -> None:
         )
     order = numbers_by_key(out)
     assert order == {f"k{key}": list(range(key, 140, 7)) for key in range(7)}
+
+
+def test_a_worker_with_stages_alone_keeps_its_thread_state() -> None:
+    """What is local to a thread of Bytewax's is there at the next call, and shows that."""
+    items = [(f"k{n % 7}", n) for n in range(140)]
+    stage, calls, begun = stage_of(ScriptedWork()), list[int](), list[int]()
+    local = threading.local()
+
+    def look(result: Result) -> Result:
+        calls.append(threading.get_ident())
+        if not hasattr(local, "known"):
+            local.known = True
+            begun.append(threading.get_ident())
+        return result
+
+    flow = Dataflow("states")
+    up = op.input("in", flow, GatedSource([items[at : at + 20] for at in range(0, 140, 20)]))
+    done = async_stage("stage", op.key_on("key", up, lambda item: item[0]), stage)
+    op.output("out", op.map("look", done, look), TestingSink([]))
+    with stage:
+        cluster_main(flow, [], 0, worker_count_per_proc=2)
+    assert len(calls) == len(items)
+    assert sorted(begun) == sorted(set(calls))

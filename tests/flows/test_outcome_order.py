@@ -40,7 +40,7 @@ class Refusing:
 
 
 def test_a_window_that_ends_at_once_waits_behind_one_that_is_still_reconciled() -> None:
-    written: list[tuple[str, OutRecord]] = []
+    written: list[tuple[str, Sequence[OutRecord]]] = []
 
     async def slow(items: Sequence[Any], previous_error: str | None) -> Sequence[StoredAtoms]:
         """Take as long as it takes for a later window to overtake, if it can."""
@@ -81,7 +81,8 @@ def test_a_window_that_ends_at_once_waits_behind_one_that_is_still_reconciled() 
             one.close()
     outcomes = [
         Outcome.model_validate_json(record.value or b"")
-        for _, record in written
+        for _, together in written
+        for record in together
         if record.topic == "t.outcomes"
     ]
     ends = [(one.event_ids, one.result) for one in outcomes]

@@ -97,6 +97,6 @@ def test_a_question_that_took_longer_than_patience_is_not_asked_again(
     nobody = KafkaConnection("127.0.0.1:1", patience_s=0.001)
     writer = KafkaSink(nobody).build_part("out", "0", None)
     with pytest.raises(SedimentError, match="no answer; writing waited"):
-        writer.write_batch([OutRecord("t", b"k", b"v")])
+        writer.write_batch([[OutRecord("t", b"k", b"v")]])
     writer.close()
     assert asked == ["t"]

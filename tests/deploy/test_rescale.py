@@ -24,7 +24,7 @@ from tests.e2e.on_kafka import OnKafka
 from tests.rig.events import at, body
 from tests.rig.extraction_script import SCRIPTED_MODEL, answer
 from tests.rig.kafka import KafkaBroker
-from tests.rig.milvus_server import milvus_server
+from tests.rig.milvus_server import milvus_server, waits_its_turn
 from tests.rig.redis import RedisServer
 from tests.rig.scripted_llm import ScriptedLlm, Step, scripted_llm
 
@@ -190,6 +190,7 @@ def free_port() -> int:
         return int(held.getsockname()[1])
 
 
+@waits_its_turn
 @pytest.mark.kafka
 @pytest.mark.slow
 def test_one_process_then_four_then_two_lose_and_repeat_nothing(

@@ -20,7 +20,7 @@ from tests.e2e.test_up import ANA, running
 from tests.rig.events import at, body
 from tests.rig.extraction_script import SCRIPTED_MODEL, answer
 from tests.rig.kafka import KafkaBroker
-from tests.rig.milvus_server import milvus_server
+from tests.rig.milvus_server import milvus_server, waits_its_turn
 from tests.rig.redis import RedisServer
 from tests.rig.scripted_llm import scripted_llm
 from tests.rig.waiting import until
@@ -28,6 +28,7 @@ from tests.rig.waiting import until
 SAID = ("FACT[home.city]: Ana lives in Porto.", "FACT[pet]: Ana has a dog.")
 
 
+@waits_its_turn
 @pytest.mark.kafka
 @pytest.mark.slow
 @pytest.mark.asyncio

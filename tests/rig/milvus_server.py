@@ -7,22 +7,30 @@ there, never installed: it would bring its own, older client.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.rig.needs import missing
 
-__all__ = ["milvus_server"]
+__all__ = ["milvus_server", "waits_its_turn"]
+
+waits_its_turn = pytest.mark.timeout(900)
+"""For what uses a server: it may first have to wait for that of another test."""
 
 _RELEASE = "2.3.5"
 _CACHE = Path(__file__).parents[2] / ".cache" / f"milvus-{_RELEASE}"
 _NEEDED = f"the package milvus=={_RELEASE} (x86-64 Linux), fetched with pip into .cache/"
+_LOCK = Path(tempfile.gettempdir()) / f"sediment-milvus-server-{os.getuid()}.lock"
 _STOP_S = 60.0
 _SERVE = """
 import sys
@@ -34,6 +42,14 @@ print(server.listen_port, flush=True)
 sys.stdin.read()
 server.stop()
 """
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Wait until no other process of this user has a server: its etcd always takes port 2380."""
+    with _LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _package() -> Path:
@@ -55,7 +71,13 @@ def _package() -> Path:
 
 @contextmanager
 def milvus_server(folder: Path) -> Iterator[str]:
-    """Run a server with its data in ``folder``; give its URI."""
+    """Run a server with its data in ``folder``; give its URI. Waits for one that runs already."""
+    with _alone(), _started(folder) as uri:
+        yield uri
+
+
+@contextmanager
+def _started(folder: Path) -> Iterator[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", _SERVE, str(folder)],
         stdin=subprocess.PIPE,

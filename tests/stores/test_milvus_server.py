@@ -14,11 +14,11 @@ from stores.milvus import MilvusStore
 from stores.paging import PageRequest
 from stores.protocols import Filter, Span
 from stores.records import Position
-from tests.rig.milvus_server import milvus_server
+from tests.rig.milvus_server import milvus_server, waits_its_turn
 from tests.stores.test_milvus import ALL, SCOPE, START, atom, event, ids, vectors
 from tests.stores.test_milvus_profiles import profile
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, waits_its_turn]
 
 
 def connect(uri: str, *, embedding_name: str = "test", prefix: str = "real") -> MilvusStore:

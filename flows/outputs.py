@@ -180,7 +180,8 @@ def stored(new: NewAtoms, result: StoredAtoms, topics: Topics) -> list[OutRecord
     window = new.window
     records = atom_records(result, topics)
     if result.touched:
-        records.append(_record(topics.scene_jobs, window.scope, _scene_job(window, result.touched)))
+        told = [atom for atom in result.touched if atom.atom_id not in result.newer]
+        records.append(_record(topics.scene_jobs, window.scope, _scene_job(window, told)))
     outcome = _of_window(
         window,
         "reconcile",

@@ -32,6 +32,7 @@ from stores.errors import SedimentError, ServiceUnavailable
 __all__ = [
     "FlowRun",
     "Member",
+    "PeerLost",
     "StopSignal",
     "SystemClock",
     "rare_gc",
@@ -116,6 +117,10 @@ class Member:
     apart: bool = False
 
 
+class PeerLost(ServiceUnavailable):
+    """Another process of the cluster is gone."""
+
+
 class FlowRun:
     """One run of a dataflow, in a thread of its own so that signals and servers keep working.
 
@@ -157,7 +162,7 @@ class FlowRun:
 
         Of an error of Sediment's own, that one is raised and not Bytewax's wrapping of it; a
         recovery store that cannot be written, or the loss of another process of the cluster, is
-        a :class:`~stores.errors.ServiceUnavailable`.
+        a :class:`~stores.errors.ServiceUnavailable`; the latter a :class:`PeerLost`.
         """
         self._thread.join(timeout)
         if not self._thread.is_alive() and self._error is not None:
@@ -201,7 +206,7 @@ def _cause(error: BaseException, member: Member | None) -> BaseException:
     if found is None and member is not None and type(error).__name__ == "PanicException":
         service = "cluster"  # Bytewax has no other word for a connection that is gone
         why = f"another of the {len(member.addresses)} processes of this flow is gone"
-        return ServiceUnavailable(service, f"{why}; start all again, nothing is lost")
+        return PeerLost(service, f"{why}; start all again, nothing is lost")
     return found or error
 
 

@@ -58,6 +58,7 @@ class StoredAtoms:
     """A window whose atoms are in the store, or a forget or reject request carried out.
 
     :arg touched: every atom it made or changed, older ones included, as they are now.
+    :arg newer: see :class:`Applied`.
     :arg removed: ids of the atoms that are gone, of a forget request.
     :arg refused: new atoms that were refused here; reasons are those of :data:`REFUSALS`.
     :arg tombstone: of a forget or reject request: its tombstone, with the atoms that were
@@ -68,6 +69,7 @@ class StoredAtoms:
     removed: tuple[str, ...] = ()
     refused: tuple[RefusedMemory, ...] = ()
     tombstone: Tombstone | None = None
+    newer: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +93,13 @@ class Applied(NamedTuple):
     :arg changed: those of them that the store does not hold like this yet.
     :arg refused: new atoms that were refused.
     :arg results: what became of the new atoms, in words of the metric ``sediment_reconciled``.
+    :arg newer: ids of touched atoms that other windows put in the place of this one's. Who applies
+        a window again after a kill may find more of them than there were, so what is made of a
+        window does not name them.
     """
 
     touched: tuple[Atom, ...]
     changed: tuple[Atom, ...]
     refused: tuple[RefusedMemory, ...] = ()
     results: tuple[str, ...] = ()
+    newer: frozenset[str] = frozenset()

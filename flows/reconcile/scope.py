@@ -166,6 +166,22 @@ class _Run:
             tuple(atom for atom in touched.values() if atom.atom_id in changed),
             tuple(self._refused),
             tuple(self._results),
+            self._newer(touched),
+        )
+
+    def _newer(self, touched: Mapping[str, Atom]) -> frozenset[str]:
+        windows = {atom.window_id for atom in self._incoming}
+        in_their_place = {
+            by.atom_id
+            for unit in touched.values()
+            if (by := touched.get(unit.superseded_by or "")) is not None
+            and by.window_id not in windows
+        } - self._landed.keys()
+        return frozenset(
+            unit.atom_id
+            for unit in touched.values()
+            if unit.atom_id not in self._landed
+            and (unit.atom_id in in_their_place or unit.superseded_by in in_their_place)
         )
 
     def _clock_before(self) -> datetime | None:

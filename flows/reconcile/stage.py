@@ -141,7 +141,9 @@ class Reconciler:
             newest = max(sourced.record.timestamp_ms for sourced in item.window.events)
             age = self._clock.now().timestamp() - newest / 1000
             RECALLABLE_SECONDS.labels("atoms").observe(max(0.0, age))
-        return StoredAtoms(applied.touched, refused=(*refused, *applied.refused))
+        return StoredAtoms(
+            applied.touched, refused=(*refused, *applied.refused), newer=applied.newer
+        )
 
     def _not_forgotten(self, atoms: Sequence[Atom]) -> tuple[list[Atom], tuple[RefusedMemory, ...]]:
         """Leave out what was forgotten while it was on its way."""

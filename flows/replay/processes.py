@@ -28,7 +28,7 @@ from flows.recovery import sole_user
 from flows.replay.counts import Counts
 from flows.replay.plan import SharedTime
 from flows.replay.running import POLL_S, Opener, Share, run_share
-from flows.runner import Member, StopSignal, recovery_store
+from flows.runner import Member, PeerLost, StopSignal, recovery_store
 from stores.errors import SedimentError, ServiceUnavailable
 from stores.generations import AnswerMode
 
@@ -106,7 +106,9 @@ def run_processes(
 
 def _says_little(failure: BaseException) -> int:
     """Rank failures by what they say: one of ours, one that died, one that lost the others."""
-    return 1 if isinstance(failure, _Died) else 0 if isinstance(failure, SedimentError) else 2
+    if isinstance(failure, PeerLost) or not isinstance(failure, SedimentError):
+        return 2
+    return 1 if isinstance(failure, _Died) else 0
 
 
 class _Died(ServiceUnavailable):

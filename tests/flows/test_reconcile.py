@@ -126,6 +126,22 @@ def test_a_window_applied_again_names_the_same_atoms(
         assert again.changed == ()
 
 
+@given(st.lists(texts, min_size=1, max_size=8))
+def test_a_window_applied_again_later_tells_the_scenes_the_same(said: list[str]) -> None:
+    """Killed after later windows were stored too: what came in their place is not this one's."""
+    scope = ScopeAtoms()
+    windows = [
+        [atom(f"a{n}", text, slot="home", seconds=60 * n).model_copy(update={"window_id": f"w{n}"})]
+        for n, text in enumerate(said)
+    ]
+
+    def told(window: Sequence[Atom]) -> set[str]:
+        applied = scope.apply(window)
+        return {one.atom_id for one in applied.touched} - applied.newer
+
+    assert [told(one) for one in windows] == [told(one) for one in windows]
+
+
 def _active(final: dict[str, Atom]) -> set[str]:
     return {normalised(one.text) for one in final.values() if one.status == "active"}
 

@@ -370,7 +370,7 @@ def _flow(
     events = op.input("in", flow, source)
     cut = window(
         "window",
-        events,
+        op.map("of_scopes", events, lambda one: (one.scope, [one])),
         WindowPolicy(),
         clock or _TurnedClock(timedelta(0)),
         live=live,

@@ -7,6 +7,7 @@ rows, and a read sees every write before it.
 
 from __future__ import annotations
 
+import fcntl
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -32,10 +33,13 @@ class StandInStore:
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL"):
-            self._connection.execute(f"PRAGMA {pragma}")
-        for table in ("events", "atoms", "profiles"):
-            self._connection.execute(_TABLE.format(table))
+        # SQLite waits for nobody when a new file goes over to its write-ahead log.
+        with path.with_suffix(".lock").open("w") as alone:
+            fcntl.flock(alone, fcntl.LOCK_EX)
+            for pragma in ("journal_mode=WAL", "synchronous=NORMAL"):
+                self._connection.execute(f"PRAGMA {pragma}")
+            for table in ("events", "atoms", "profiles"):
+                self._connection.execute(_TABLE.format(table))
 
     def close(self) -> None:
         self._connection.close()

@@ -27,6 +27,7 @@ import orjson
 from stores.errors import ServiceUnavailable, StoreMismatch
 from stores.protocols import ChatAnswer
 from stores.redis_connection import redis_client, redis_errors
+from stores.sqlite_wal import use_write_ahead_log
 
 __all__ = ["RedisAnswers", "SqliteAnswers"]
 
@@ -72,7 +73,7 @@ class SqliteAnswers:
                     f"version {_RECORD_VERSION}; use the newer program, or another data folder"
                 )
                 raise StoreMismatch(message)
-            connection.execute("PRAGMA journal_mode=WAL")
+            use_write_ahead_log(connection, _BUSY_TIMEOUT_S)
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute(
                 "CREATE TABLE IF NOT EXISTS answers ("

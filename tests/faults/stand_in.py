@@ -7,7 +7,6 @@ rows, and a read sees every write before it.
 
 from __future__ import annotations
 
-import fcntl
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -21,10 +20,12 @@ import orjson
 from stores.errors import ServiceUnavailable, Terminal
 from stores.protocols import Vectors
 from stores.records import Atom, IndexedEvent, Position, Profile, ProfileKind
+from stores.sqlite_wal import use_write_ahead_log
 
 __all__ = ["StandInStore"]
 
 _TABLE = "CREATE TABLE IF NOT EXISTS {} (scope TEXT, id TEXT, body BLOB, vector BLOB, PRIMARY KEY (scope, id))"  # noqa: E501
+_PATIENCE_S = 60.0
 
 
 class StandInStore:
@@ -33,13 +34,10 @@ class StandInStore:
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        # SQLite waits for nobody when a new file goes over to its write-ahead log.
-        with path.with_suffix(".lock").open("w") as alone:
-            fcntl.flock(alone, fcntl.LOCK_EX)
-            for pragma in ("journal_mode=WAL", "synchronous=NORMAL"):
-                self._connection.execute(f"PRAGMA {pragma}")
-            for table in ("events", "atoms", "profiles"):
-                self._connection.execute(_TABLE.format(table))
+        use_write_ahead_log(self._connection, _PATIENCE_S)
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+        for table in ("events", "atoms", "profiles"):
+            self._connection.execute(_TABLE.format(table))
 
     def close(self) -> None:
         self._connection.close()

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 
@@ -153,6 +154,20 @@ def test_a_file_of_a_later_version_is_not_touched(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(StoreMismatch, match="version 9"):
         SqliteAnswers(path)
+
+
+def test_a_new_file_that_another_process_is_writing_is_waited_for(tmp_path: Path) -> None:
+    """SQLite itself refuses at once. A connection of a thread stands for that of a process."""
+    path = tmp_path / "answers.sqlite"
+    with (
+        contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        opening = pool.submit(SqliteAnswers, path)
+        assert wait([opening], timeout=0.3).not_done
+        other.execute("COMMIT")
+        opening.result(timeout=60).close()
 
 
 def test_a_closed_or_impossible_file_is_unavailable(tmp_path: Path) -> None:

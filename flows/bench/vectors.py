@@ -12,9 +12,11 @@ from types import TracebackType
 import numpy as np
 
 from stores.protocols import Embedder, Vectors
+from stores.sqlite_wal import use_write_ahead_log
 
 __all__ = ["KeptVectors"]
 
+_BUSY_TIMEOUT_S = 5.0  # as SQLite waits by itself for all else
 _AT_ONCE = 500  # SQLite takes 999 parameters in a statement, or more
 
 
@@ -33,7 +35,7 @@ class KeptVectors:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()  # stages have event loops in threads of their own
         self._file = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._file.execute("PRAGMA journal_mode=WAL")
+        use_write_ahead_log(self._file, _BUSY_TIMEOUT_S)
         self._file.execute(
             "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL)"
         )

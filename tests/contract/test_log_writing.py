@@ -16,6 +16,7 @@ from stores.errors import OversizedInput
 from stores.records import LogRecord, OutRecord, Position
 from tests.contract.conftest import LogUnderTest
 from tests.contract.flows_on_logs import read_into, recovery_store, values, write
+from tests.rig.thread_states import ThreadStates
 
 
 def test_what_a_sink_writes_can_be_read(log: LogUnderTest, tmp_path: Path) -> None:
@@ -79,21 +80,18 @@ def test_workers_keep_their_thread_state_between_two_calls(log: LogUnderTest) ->
     """Two workers run in threads of Bytewax's; what is local to a thread shows its state."""
     source = log.new_topic(2)
     log.appender.append([OutRecord(source, b"%d" % number, b"") for number in range(100)])
-    local, begun, calls = threading.local(), list[int](), list[int]()
+    states = ThreadStates()
 
     def look(batch: list[LogRecord]) -> list[LogRecord]:
-        calls.append(threading.get_ident())
-        if not hasattr(local, "known"):
-            local.known = True
-            begun.append(threading.get_ident())
+        states.look()
         return batch
 
     flow = Dataflow("look")
     records = op.input("log", flow, log.source(source, end=EndAt.latest(), batch_size=7))
     op.output("seen", op.flat_map_batch("look", records, look), TestingSink([]))
     cluster_main(flow, [], 0, worker_count_per_proc=2)
-    assert len(calls) > len(set(calls))
-    assert sorted(begun) == sorted(set(calls))
+    assert len(states.calls) > len(set(states.calls))
+    assert sorted(states.begun) == sorted(set(states.calls))
 
 
 def test_two_workers_copy_a_topic_whole_and_in_order(log: LogUnderTest) -> None:

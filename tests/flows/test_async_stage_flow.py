@@ -42,6 +42,7 @@ from tests.flows.stage_rig import (
     stage_of,
     wait_for,
 )
+from tests.rig.thread_states import ThreadStates
 
 
 def refused() -> RequestRefused:
@@ -394,14 +395,10 @@ def test_two_workers_share_the_stage() -> None:
 def test_a_worker_with_stages_alone_keeps_its_thread_state() -> None:
     """What is local to a thread of Bytewax's is there at the next call, and shows that."""
     items = [(f"k{n % 7}", n) for n in range(140)]
-    stage, calls, begun = stage_of(ScriptedWork()), list[int](), list[int]()
-    local = threading.local()
+    stage, states = stage_of(ScriptedWork()), ThreadStates()
 
     def look(result: Result) -> Result:
-        calls.append(threading.get_ident())
-        if not hasattr(local, "known"):
-            local.known = True
-            begun.append(threading.get_ident())
+        states.look()
         return result
 
     flow = Dataflow("states")
@@ -410,5 +407,5 @@ def test_a_worker_with_stages_alone_keeps_its_thread_state() -> None:
     op.output("out", op.map("look", done, look), TestingSink([]))
     with stage:
         cluster_main(flow, [], 0, worker_count_per_proc=2)
-    assert len(calls) == len(items)
-    assert sorted(begun) == sorted(set(calls))
+    assert len(states.calls) == len(items)
+    assert sorted(states.begun) == sorted(set(states.calls))

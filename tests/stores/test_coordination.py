@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from stores.coordination import Fence, LocalLocks, RedisLocks, ScopeLocks, _RedisFence
+from stores.coordination import LocalLocks, RedisLocks, ScopeLocks, _RedisFence
 from stores.errors import LockConflict, ServiceUnavailable
 from tests.rig.redis import RedisServer, running_redis
+from tests.rig.waiting import until
 
 ROOT = Path(__file__).parents[2]
 SCOPE, OTHER = "acme/helper/ana", "acme/{helper}/bob"
@@ -44,13 +45,6 @@ def connect(redis_server: RedisServer, tmp_path: Path) -> Iterator[Callable[[], 
     yield connect
     for one in opened:
         one.close()
-
-
-def until_lost(fence: Fence) -> None:
-    """Wait for a lock to be lost; the suite's time limit ends it when it never is."""
-    pause = threading.Event()
-    while not fence.lost():
-        pause.wait(0.01)
 
 
 def test_one_holder_at_a_time_and_scopes_apart(locks: ScopeLocks) -> None:
@@ -147,7 +141,7 @@ def test_a_lock_that_another_took_is_lost_and_stays_theirs(
         client.set(key, "another")
         client.set(key.replace(SCOPE, OTHER), "another")
         unaware.release()
-        until_lost(fence)
+        until(fence.lost)
         fence.release()
         assert client.get(key) == b"another"
         assert client.get(key.replace(SCOPE, OTHER)) == b"another"
@@ -186,7 +180,7 @@ def test_without_redis_nothing_is_acquired_and_what_is_held_runs_out(tmp_path: P
         plain = RedisLocks(server.url, "p")
         fence = plain.acquire(SCOPE, 0.5)
         server.stop()
-        until_lost(fence)
+        until(fence.lost)
         with pytest.raises(ServiceUnavailable) as away:
             locks.acquire(SCOPE, TTL)
         assert "secret" not in str(away.value)

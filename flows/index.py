@@ -83,10 +83,10 @@ def index(
     Forget requests go through in the order of their scope.
     """
 
-    def wanted(events: Sequence[SourcedEvent]) -> Sequence[SourcedEvent]:
-        return [one for one in events if has_text(one) or is_request(one)]
+    def wanted(events: Sequence[SourcedEvent]) -> Sequence[SourcedEvent] | None:
+        return [one for one in events if has_text(one) or is_request(one)] or None
 
-    messages = op.map_value(f"{step_id}_messages", up, wanted)
+    messages = op.filter_map_value(f"{step_id}_messages", up, wanted)
     first = op.key_rm(f"{step_id}_any", first_only(f"{step_id}_first", messages, dedup_ids))
     lanes = op.key_on(f"{step_id}_lanes", first, _lane)
     return async_stage(step_id, lanes, stage)

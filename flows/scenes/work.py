@@ -38,6 +38,7 @@ from stores.records import Atom, PersonaJob, ProfileEdit
 from stores.scenes import (
     CAPACITY,
     PERSON,
+    Applied,
     Change,
     Generation,
     HeatCounters,
@@ -54,7 +55,6 @@ from stores.scenes import (
 
 __all__ = ["SceneLimits", "SceneParts", "SceneResult", "SceneWork"]
 
-_ASKS = " | persona: "
 _SHOWN = 6  # broken rules told at once
 
 
@@ -161,7 +161,7 @@ class SceneWork:
         files, generation = await asyncio.to_thread(self._current, scope)
         changed = await parts.sync.bring(scope, "scene", files, generation, erase=erase)
         SCENE_RUNS.labels("applied" if job else "repeated").inc()
-        personas = await asyncio.to_thread(self._told_before, whole, applied, changed)
+        personas = _told_before(whole, applied, changed)
         if job is not None:
             personas.append(_persona_job(job, job.job_id, asks, changed))
         return SceneResult("applied", tuple(personas))
@@ -180,33 +180,11 @@ class SceneWork:
 
     # --- reading ----------------------------------------------------------------------------
 
-    def _applied(self, job: JoinedJob) -> dict[str, int]:
-        """Give the jobs that are applied, and the generation each ended in."""
+    def _applied(self, job: JoinedJob) -> dict[str, Applied]:
+        """Give the jobs that are applied, and what became of each."""
         folder = self._parts.folder
         found = ((one, folder.applied(job.scope, one)) for one in job.job_ids)
-        return {one: number for one, number in found if number is not None}
-
-    def _told_before(
-        self, whole: JoinedJob, applied: Mapping[str, int], changed: Sequence[str]
-    ) -> list[PersonaJob]:
-        """Make the persona jobs of runs before this one again, each with the id that it had.
-
-        How jobs are joined follows the clock, so after a crash they may come in other company;
-        a persona job that is on its topic from before would else never be done.
-        """
-        folder, scope = self._parts.folder, whole.scope
-        personas = []
-        for number in sorted(set(applied.values())):
-            jobs = tuple(one for one in whole.jobs if applied.get(one.job.job_id) == number)
-            run, *_ = folder.jobs_of(scope, number)
-            personas.append(_persona_job(JoinedJob(jobs), run, self._asked(scope, number), changed))
-        return personas
-
-    def _asked(self, scope: str, number: int) -> str:
-        """Give the persona request that a generation's run had ended with."""
-        made = (one for one in self._parts.folder.history(scope) if one.number == number)
-        change = next((one.change for one in made), None)
-        return change.reason.partition(_ASKS)[2] if change else ""
+        return {one: applied for one, applied in found if applied is not None}
 
     def _current(self, scope: str) -> tuple[dict[str, ProfileFile], Generation]:
         folder = self._parts.folder
@@ -289,10 +267,12 @@ class SceneWork:
         for number, batch in enumerate(batches, start=1):
             last = number == len(batches)
             name = content_id("scene-part", job.job_id, str(number))
-            if not last and self._parts.folder.applied(job.scope, name) is not None:
+            done = None if last else self._parts.folder.applied(job.scope, name)
+            if done is not None:
+                asks = done.asks
                 continue
             jobs = (job.job_id, *job.job_ids) if last else (name,)
-            asks = await self._by_agent(job, token, known, batch, jobs, complaint) or asks
+            asks = await self._by_agent(job, token, known, batch, jobs, complaint, asks)
         return asks
 
     def _batches(
@@ -337,7 +317,9 @@ class SceneWork:
         atoms: Sequence[Atom],
         jobs: tuple[str, ...],
         complaint: Complaint,
+        asks: str,
     ) -> str:
+        """Let the agent write and commit it; give what the run asks for, ``asks`` till now."""
         agent, limits = self._parts.agent, self._limits
         assert agent is not None
         copy = await asyncio.to_thread(self._checkout, job, token)
@@ -345,13 +327,13 @@ class SceneWork:
             # Heat is folded in with the commit that remembers the job, and with no other.
             last = job.job_id in jobs
             before = await asyncio.to_thread(self._heated, job, copy) if last else dict(copy.files)
-            files, moved, asks = before, {}, ""
+            files, moved = before, {}
             if atoms:
                 opening = Opening(job.scope, before, atoms, limits.capacity)
                 sandbox = SceneSandbox(copy.path, limits.sandbox)
                 ran = await agent.run(opening, sandbox, complaint, " ".join(job.redriven))
                 SCENE_TOKENS.observe(ran.prompt_tokens)
-                asks = ran.request
+                asks = ran.request or asks
                 run = Run(job.at, agent.generator, tuple(one.atom_id for one in atoms))
                 after = await asyncio.to_thread(copy.contents)
                 cleaned = clean_up(before, after, run)
@@ -370,9 +352,9 @@ class SceneWork:
                 files, moved = dict(cleaned.files), dict(cleaned.moved)
             everything = [*known.living.values()]
             files = {name: settled(file, everything) for name, file in files.items()}
-            reason = f"atoms: {len(atoms)}" + (f"{_ASKS}{asks}" if asks else "")
-            change = Change(job.at, agent.generator, reason, jobs=jobs, moved=moved)
-            await asyncio.to_thread(self._parts.folder.commit, copy, files, change)
+            change = Change(job.at, agent.generator, f"atoms: {len(atoms)}", jobs, moved)
+            folder = self._parts.folder
+            await asyncio.to_thread(folder.commit, copy, files, change, asks=asks)
             return asks
 
     def _content(
@@ -402,6 +384,26 @@ class SceneWork:
 
 def _says_same(one: ProfileFile, other: ProfileFile) -> bool:
     return (one.title, one.summary, one.body) == (other.title, other.summary, other.body)
+
+
+def _told_before(
+    whole: JoinedJob, applied: Mapping[str, Applied], changed: Sequence[str]
+) -> list[PersonaJob]:
+    """Make the persona jobs of runs before this one again, each with the id that it had.
+
+    How jobs are joined follows the clock, so after a crash they may come in other company; a
+    persona job that is on its topic from before would else never be done.
+    """
+    runs = {one.run: one for one in applied.values()}
+    return [
+        _persona_job(
+            JoinedJob(tuple(one for one in whole.jobs if applied.get(one.job.job_id) == before)),
+            run,
+            before.asks,
+            changed,
+        )
+        for run, before in runs.items()
+    ]
 
 
 def _persona_job(job: JoinedJob, run: str, asks: str, changed: Sequence[str]) -> PersonaJob:

@@ -12,7 +12,7 @@ are pure; ``folder`` and ``sandbox`` touch the disk, ``heat`` asks Redis.
 from stores.scenes.document import DELETED_MARK, Parsed, ProfileFile, parse, render
 from stores.scenes.errors import GenerationMoved, StaleFence, ToolError, UnknownScene
 from stores.scenes.folder import PERSON, Files, SceneFolder, WorkingCopy
-from stores.scenes.generation import Change, Generation
+from stores.scenes.generation import Applied, Change, Generation
 from stores.scenes.heat import HeatCounters, LocalHeat, RedisHeat, fold_heat
 from stores.scenes.names import normal_name, unique_names
 from stores.scenes.navigation import (
@@ -31,6 +31,7 @@ __all__ = [
     "CAPACITY",
     "DELETED_MARK",
     "PERSON",
+    "Applied",
     "Change",
     "Cleaned",
     "Files",

@@ -35,7 +35,7 @@ from stores.records import ProfileKind
 from stores.scenes.document import DELETED_MARK, ProfileFile, decode, parse, render
 from stores.scenes.durable import Durable, flush_folder, locked
 from stores.scenes.errors import GenerationMoved, StaleFence, UnknownScene
-from stores.scenes.generation import Change, Generation, Pointer, digest
+from stores.scenes.generation import Applied, Change, Generation, Pointer, digest
 from stores.scenes.layout import (
     LOCK,
     POINTER,
@@ -157,22 +157,13 @@ class SceneFolder:
 
         return self._read(scope, read)
 
-    def applied(self, scope: str, job: str) -> int | None:
-        """Give the generation that a job ended in, or ``None`` when it was not applied.
+    def applied(self, scope: str, job: str) -> Applied | None:
+        """Give what became of a job, or ``None`` when it was not applied.
 
         To produce its profiles again, compare the files of that generation's ``base`` with the
         current ones (all current ones when the base is no longer kept).
         """
         return self._read(scope, lambda home, pointer: pointer.jobs.get(job))
-
-    def jobs_of(self, scope: str, generation: int) -> tuple[str, ...]:
-        """Give the remembered jobs that ended in a generation, in the order of its change."""
-        return self._read(
-            scope,
-            lambda home, pointer: tuple(
-                job for job, number in pointer.jobs.items() if number == generation
-            ),
-        )
 
     def newest_token(self, scope: str) -> int:
         """Give the newest fencing token seen: ask a lock for one above it."""
@@ -211,12 +202,17 @@ class SceneFolder:
                 (path / name).write_bytes(render(file).encode("utf-8"))
             return WorkingCopy(scope, path, base, token, files)
 
-    def commit(self, copy: WorkingCopy, files: Files, change: Change) -> Generation:
+    def commit(
+        self, copy: WorkingCopy, files: Files, change: Change, *, asks: str = ""
+    ) -> Generation:
         """Make ``files`` the current generation by one rename. Durable when it returns.
 
         Files that are the same as the current ones make no generation; the jobs are remembered.
         Raises :class:`StaleFence` when a newer token was seen, :class:`GenerationMoved` when
         the current generation is no longer what the copy was made of; then nothing is written.
+
+        :arg asks: what the run asks the persona stage for; remembered with its jobs, until
+            :meth:`forget_history`.
         """
         with self._changing(copy.scope) as home:
             pointer = pointer_of(home)
@@ -227,7 +223,7 @@ class SceneFolder:
                 who = "edited in place" if edited else f"at generation {pointer.generation}"
                 message = f"the folder is {who}; this work was based on generation {base}"
                 raise GenerationMoved(message, base=base, current=pointer.generation)
-            return self._publisher.publish(home, pointer, files, change)
+            return self._publisher.publish(home, pointer, files, change, asks=asks)
 
     def edit(
         self, scope: str, path: str, text: str | None, at: datetime, base: int | None = None
@@ -279,29 +275,17 @@ class SceneFolder:
             return self._by_person(home, pointer, files, change)
 
     def forget_history(self, scope: str) -> None:
-        """Remove every generation but the current one, and all copies: for what is forgotten.
+        """Remove every generation but the current one, all copies, and what runs asked for.
 
-        Idempotent, and complete only when it returns: repeat it after a crash.
+        For what is forgotten. Idempotent, and complete only when it returns: repeat it after a
+        crash.
         """
         if self._home(scope).exists():
             with self._changing(scope) as home:
-                self._publisher.sweep(home, pointer_of(home), keep=1)
-        self._read_file.cache_clear()
-
-    def erase(self, scope: str, at: datetime) -> None:
-        """Remove all files of a scope with their history, and its name. Idempotent.
-
-        The numbers stay, so that later versions are not taken for older ones.
-        """
-        if not self._home(scope).exists():
-            return
-        with self._changing(scope) as home:
-            pointer = pointer_of(home)
-            edited = edited_files(home, pointer.generation) is not None
-            change = Change(at, PERSON, "erased")
-            self._publisher.publish(home, pointer, {}, change, always=edited)
-            self._publisher.sweep(home, pointer_of(home), keep=1)
-            (home / SCOPE).unlink(missing_ok=True)
+                pointer = pointer_of(home)
+                if pointer != pointer.without_words():
+                    self._disk.switch(home / POINTER, pointer.without_words().to_json())
+                self._publisher.sweep(home, pointer, keep=1)
         self._read_file.cache_clear()
 
     # --- inside ------------------------------------------------------------------------------

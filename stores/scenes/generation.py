@@ -6,14 +6,14 @@ Pure: the folder reads and writes the bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
 
 import orjson
 from pydantic import TypeAdapter
 
-__all__ = ["EMPTY", "Change", "Generation", "Pointer", "digest"]
+__all__ = ["EMPTY", "Applied", "Change", "Generation", "Pointer", "digest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Change:
     :arg at: event time of the job, or when a person did it.
     :arg author: model and prompt version, ``rules/1``, ``person``.
     :arg reason: in a few words, for the history.
-    :arg jobs: ids of the jobs that this applies.
+    :arg jobs: ids of the jobs that this applies; the first names the run as a whole.
     :arg moved: names that are gone, and the name that took their place (and their heat).
     """
 
@@ -67,16 +67,30 @@ EMPTY = Generation(0, 0, 0, None, {}, {})
 
 
 @dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of a job: enough to tell others of its run once more.
+
+    :arg generation: what it ended in; runs that changed nothing share it with the one before.
+    :arg run: the run that applied it, alone or with others.
+    :arg asks: what the run asks the persona stage for, in words; empty when nothing.
+    """
+
+    generation: int
+    run: str
+    asks: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Pointer:
     """What is current. One small file, replaced by one rename.
 
     :arg token: the newest fencing token that was shown here.
-    :arg jobs: applied jobs, oldest first, with the generation each ended in.
+    :arg jobs: applied jobs, oldest first.
     """
 
     generation: int = 0
     token: int = 0
-    jobs: Mapping[str, int] = field(default_factory=dict)
+    jobs: Mapping[str, Applied] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         """Write it. The order of ``jobs`` is kept."""
@@ -87,12 +101,20 @@ class Pointer:
         """Read it; raises ``ValueError`` when it is none."""
         return _POINTER.validate_json(data)
 
-    def after(self, generation: int, jobs: tuple[str, ...], remembered: int) -> Pointer:
+    def after(
+        self, generation: int, jobs: tuple[str, ...], remembered: int, asks: str = ""
+    ) -> Pointer:
         """Point to a generation and remember its jobs, the newest ``remembered`` of all."""
-        known = {job: number for job, number in self.jobs.items() if job not in set(jobs)}
-        known.update(dict.fromkeys(jobs, generation))
+        known = {job: applied for job, applied in self.jobs.items() if job not in set(jobs)}
+        if jobs:
+            known |= dict.fromkeys(jobs, Applied(generation, jobs[0], asks))
         kept = dict(list(known.items())[-remembered:]) if remembered else {}
-        return Pointer(generation, self.token, kept)
+        return replace(self, generation=generation, jobs=kept)
+
+    def without_words(self) -> Pointer:
+        """Leave out what runs asked for: it may tell what is to be forgotten."""
+        jobs = {job: replace(applied, asks="") for job, applied in self.jobs.items()}
+        return replace(self, jobs=jobs)
 
 
 _GENERATION = TypeAdapter(Generation)

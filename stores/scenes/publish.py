@@ -45,6 +45,7 @@ class Publisher:
         files: Mapping[str, ProfileFile],
         change: Change,
         *,
+        asks: str = "",
         always: bool = False,
     ) -> Generation:
         """Make ``files`` current and give their generation. Durable when it returns.
@@ -57,7 +58,7 @@ class Publisher:
         now = manifest_of(home, pointer.generation)
         digests = {name: digest(data) for name, data in contents.items()}
         if digests == now.digests and not always:
-            unchanged = pointer.after(now.number, change.jobs, self._remembered_jobs)
+            unchanged = pointer.after(now.number, change.jobs, self._remembered_jobs, asks)
             if unchanged != pointer:
                 self._disk.switch(home / POINTER, unchanged.to_json())
             return now
@@ -67,7 +68,7 @@ class Publisher:
             for name, found in digests.items()
         }
         generation = Generation(number, now.number, pointer.token, change, versions, digests)
-        after = pointer.after(number, change.jobs, self._remembered_jobs)
+        after = pointer.after(number, change.jobs, self._remembered_jobs, asks)
         folder, new = home / folder_name(number), home / f"{POINTER}.tmp"
         try:
             if folder.exists():  # of a run that was killed before its switch

@@ -62,7 +62,7 @@ class Judged:
     """A final state and the records it was read from.
 
     :arg indexed: what the index says of scenes and personas; ``told``: what the topic says.
-    :arg jobs: outcome ids of the jobs of scenes and personas, as their records ask for them.
+    :arg jobs: the jobs of scenes and personas that are on their topics, by the id of their outcome.
     """
 
     final: Final
@@ -71,7 +71,7 @@ class Judged:
     holes: Sequence[str]
     indexed: Mapping[str, dict[str, Any]]
     told: Mapping[str, dict[str, Any]]
-    jobs: Sequence[str]
+    jobs: Mapping[str, str]
 
 
 def final_state(topics: Topics, settings: Settings, kind: StoreKind, talk: Conversation) -> Judged:
@@ -120,14 +120,22 @@ def final_state(topics: Topics, settings: Settings, kind: StoreKind, talk: Conve
         holes,
         indexed={_where(one): _telling(file_of(one)) for one in indexed},
         told={_where(one): _telling(file_of(one)) for one in told if not one.deleted},
-        jobs=[
-            record_id(stage, place_in_process(settings.topic(name), model(record).job_id))
-            for stage, name, model in (
-                ("scenes", "l2.jobs", _scene_job), ("persona", "l3.jobs", _persona_job)
-            )
-            for record in read[name]
-        ],
-    )  # fmt: skip
+        jobs=_jobs(settings, read),
+    )
+
+
+def _jobs(settings: Settings, read: Mapping[str, Sequence[LogRecord]]) -> dict[str, str]:
+    """Give the jobs on their topics in words, by the id that the outcome of each must have."""
+    found: dict[str, str] = {}
+    for stage, name, model in (
+        ("scenes", "l2.jobs", _scene_job),
+        ("persona", "l3.jobs", _persona_job),
+    ):
+        for record in read[name]:
+            job = model(record)
+            outcome = record_id(stage, place_in_process(settings.topic(name), job.job_id))
+            found[outcome] = f"{name} {record.position.offset} {job.scope} {job.job_id}"
+    return found
 
 
 def _scene_job(record: LogRecord) -> SceneJob:
@@ -228,8 +236,8 @@ def _layers(judged: Judged, flow: str) -> list[str]:
     found = _differences("files against topic:", files, judged.told)
     found += _differences("files against index:", files, judged.indexed)
     ended = {one.outcome_id for one in judged.outcomes if one.kind in _LAYERS}
-    left = [one for one in judged.jobs if one not in ended]
-    found += [f"{len(left)} of {len(judged.jobs)} jobs have no outcome"] if left else []
+    left = [name for one, name in judged.jobs.items() if one not in ended]
+    found += [f"{len(left)} of {len(judged.jobs)} jobs have no outcome: {left[:5]}"] if left else []
     strange = ended.difference(judged.jobs)
     found += [f"{len(strange)} outcomes are of no job"] if strange else []
     for scope, atoms in judged.final.atoms.items():

@@ -16,6 +16,7 @@ from stores.coordination import LocalLocks
 from stores.errors import LockConflict, Transient, UserError
 from stores.scenes import (
     PERSON,
+    Applied,
     Change,
     GenerationMoved,
     ProfileFile,
@@ -71,7 +72,6 @@ def test_a_scope_without_a_folder_is_empty(folder: SceneFolder) -> None:
     assert folder.applied(SCOPE, "j") is None
     assert folder.newest_token(SCOPE) == 0
     folder.forget_history(SCOPE)
-    folder.erase(SCOPE, AT)
     assert folder.scopes() == []
 
 
@@ -109,9 +109,10 @@ def test_the_last_generations_are_kept(folder: SceneFolder) -> None:
 def test_a_job_is_remembered_also_when_it_changed_nothing(folder: SceneFolder) -> None:
     commit(folder, {"porto.md": PORTO}, job="j1")
     assert commit(folder, {"porto.md": PORTO}, job="j2") == 1
-    assert (folder.applied(SCOPE, "j1"), folder.applied(SCOPE, "j2")) == (1, 1)
+    applied = Applied(1, "j1"), Applied(1, "j2")
+    assert (folder.applied(SCOPE, "j1"), folder.applied(SCOPE, "j2")) == applied
     folder.edit(SCOPE, "porto.md", "New.", LATER)
-    assert folder.applied(SCOPE, "j2") == 1
+    assert folder.applied(SCOPE, "j2") == Applied(1, "j2")
     assert folder.applied(SCOPE, "j3") is None
 
 
@@ -119,7 +120,8 @@ def test_old_jobs_are_forgotten_in_the_end(tmp_path: Path) -> None:
     folder = SceneFolder(tmp_path, remembered_jobs=2)
     for number in range(4):
         commit(folder, {"porto.md": scene(f"{number}.")}, job=f"j{number}")
-    assert [folder.applied(SCOPE, f"j{n}") for n in range(4)] == [None, None, 3, 4]
+    kept = [folder.applied(SCOPE, f"j{n}") for n in range(4)]
+    assert kept == [None, None, Applied(3, "j2"), Applied(4, "j3")]
     folder.close()
 
 
@@ -369,26 +371,13 @@ def text_under(root: Path) -> str:
 def test_forgotten_history_is_nowhere_on_disk(folder: SceneFolder) -> None:
     commit(folder, {"porto.md": scene("A secret.")})
     folder.checkout(SCOPE, 1, AT)
-    commit(folder, {"porto.md": PORTO})
+    with folder.checkout(SCOPE, 1, AT) as copy:
+        change = Change(AT, "m/1", "job", ("run", "j"))
+        folder.commit(copy, {"porto.md": PORTO}, change, asks="a secret asked for")
+    assert folder.applied(SCOPE, "j") == Applied(2, "run", "a secret asked for")
     assert "secret" in text_under(folder._root)
     folder.forget_history(SCOPE)
     assert "secret" not in text_under(folder._root)
     assert folder.files(SCOPE) == {"porto.md": PORTO}
     assert [one.number for one in folder.history(SCOPE)] == [2]
-
-
-def test_an_erased_scope_leaves_numbers_only(folder: SceneFolder) -> None:
-    commit(folder, {"porto.md": scene("A secret.")}, token=7)
-    home = home_of(folder)
-    (home / "g000001" / "note.md").write_text("Another secret.")
-    copy = folder.checkout(SCOPE, 10**6, AT)
-    for _ in range(2):
-        folder.erase(SCOPE, LATER)
-        assert "secret" not in text_under(folder._root)
-        assert folder.scopes() == []
-        assert folder.files(SCOPE) == {}
-    with pytest.raises(GenerationMoved):
-        folder.commit(copy, {"porto.md": PORTO}, Change(AT, "m/1", "job"))
-    assert folder.newest_token(SCOPE) == 10**6
-    assert commit(folder, {"porto.md": PORTO}, token=10**6) > 2
-    assert folder.scopes() == [SCOPE]
+    assert folder.applied(SCOPE, "j") == Applied(2, "run")

@@ -246,6 +246,7 @@ class _PartitionWatch:
         self._interval_s = interval_s
         self._next_look = time.monotonic() + interval_s
         self._asked: Future[Any] | None = None
+        self._asked_at = 0.0
 
     def look(self) -> None:
         """Ask when it is time; judge the answer once it is there."""
@@ -253,7 +254,7 @@ class _PartitionWatch:
             if time.monotonic() >= self._next_look:
                 topics = TopicCollection([self._topic])
                 asked = self._admin.describe_topics(topics, request_timeout=_ANSWER_S)
-                self._asked = asked[self._topic]
+                self._asked, self._asked_at = asked[self._topic], time.monotonic()
             return
         if not self._asked.done():
             return
@@ -266,7 +267,7 @@ class _PartitionWatch:
                 what = f"topic {self._topic}"
                 raise kafka_failure(what, self._topic, error)
             self._next_look = time.monotonic() + min(self._interval_s, _LOOK_AGAIN_S)
-            self._outage.goes_on(f"topic {self._topic}: {error.str()}")
+            self._outage.goes_on(f"topic {self._topic}: {error.str()}", self._asked_at)
             return
         self._outage.over()
         count = len(answer.result().partitions)

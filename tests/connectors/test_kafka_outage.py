@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
+from concurrent.futures import Future
+from typing import cast
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from connectors.kafka import sink
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.outage import Outage
 from connectors.kafka.sink import KafkaSink
+from connectors.kafka.source import _PartitionWatch
 from connectors.metrics import LOG_AWAY_SECONDS
 from stores.errors import LogAway, SedimentError
 from stores.records import OutRecord
@@ -100,3 +105,18 @@ def test_a_question_that_took_longer_than_patience_is_not_asked_again(
         writer.write_batch([[OutRecord("t", b"k", b"v")]])
     writer.close()
     assert asked == ["t"]
+
+
+def test_the_watch_of_partitions_counts_silence_from_its_question_too() -> None:
+    class Admin:
+        def describe_topics(self, topics: object, **_: float) -> dict[str, Future[None]]:
+            answer: Future[None] = Future()
+            answer.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+            return {"t": answer}
+
+    patience_s = 0.001
+    watch = _PartitionWatch(cast(AdminClient, Admin()), "t", 1, 0.0, patience_s)
+    watch.look()  # asks
+    time.sleep(2 * patience_s)
+    with pytest.raises(LogAway, match="reading waited"):
+        watch.look()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from flows.forget.request import Forgetting, is_edit, without_forgotten
 from flows.gate import Gate, Passed
+from flows.gate.naming import named
 from flows.reconcile import Leaving, NewAtoms
 from stores.ids import content_id
 from stores.protocols import Extractor, KeptOut
@@ -96,7 +97,7 @@ def atoms_of_memories(
                 scope=window.scope,
                 session_id=window.session_id,
                 type=memory.type,
-                text=memory.text,
+                text=named(memory.text, memory.said_by),
                 priority=memory.priority,
                 slot=memory.slot,
                 source_event_ids=memory.source_event_ids,

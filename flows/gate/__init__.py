@@ -13,6 +13,7 @@ In the order in which a memory meets them:
 | ``policy`` | the rules, their modes, and what a memory's findings come to |
 | ``split`` | one memory into several short ones: by a model, or by sentence |
 | ``gate`` | the gate itself: an extraction in, what may become atoms out |
+| ``naming`` | whose fact it is, behind the gate: the name for "user" |
 | ``recheck`` | the same rules, tried on atoms that are stored already |
 
 Every rule is a pure function: no clock, no network, the same answer every time. Rules would

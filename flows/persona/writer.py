@@ -33,7 +33,7 @@ _DECIDE = re.compile(
     re.IGNORECASE,
 )
 _REQUEST = re.compile(
-    r"^(?:User's standing request:|用户的长期要求[：:])\s*[\"“「]?(.*?)[\"”」]?\s*$"
+    r"^(?:[^:]{1,64}'s standing request:|[^:：]{1,64}的长期要求[：:])\s*[\"“「]?(.*?)[\"”」]?\s*$"
 )
 _NAME = re.compile(
     r"(?:name is|is called|goes by) ([^.,;!]{1,40})|(?:名叫|名字叫|名字是|叫)([^。，,；]{1,20})"

@@ -3,7 +3,8 @@
 What ends an atom is one of four things:
 
 - **A value that was said later.** Atoms with the same slot, or of which one denies the other,
-  stand in one timeline, by the time they were last said. Each ends where the next one begins.
+  stand in one timeline, by the time they were last said. Each ends where the next one of the same
+  person begins: what Bo says of his home is nothing to Ana's. Who gives no name may be either.
   The timeline is a function of the atoms in it, so it does not matter in which order they came.
 - **A decision of the model.** The atom that took the place lists it in ``supersedes``. It stays
   ended for as long as that one is there.
@@ -381,7 +382,7 @@ def _timeline_of(atom: Atom) -> str | None:
 
 def _excludes(unit: Atom, other: Atom) -> bool:
     """Say whether not both can hold at once."""
-    if unit.slot != other.slot:
+    if unit.slot != other.slot or _of_different_people(unit, other):
         return False
     if unit.slot is not None:
         return True
@@ -389,6 +390,12 @@ def _excludes(unit: Atom, other: Atom) -> bool:
     if said is None or said_otherwise is None:
         return False
     return said.core == said_otherwise.core and said.negated != said_otherwise.negated
+
+
+def _of_different_people(unit: Atom, other: Atom) -> bool:
+    """Say whether both have a name, and another one. Who is not named may be either."""
+    names = {one.said_by.casefold() for one in (unit, other)} - {"user"}
+    return len(names) > 1
 
 
 def _when(atom: Atom) -> tuple[datetime, bool, str, str]:

@@ -333,7 +333,7 @@ def test_atoms_are_dated_by_their_newest_source_and_named_by_content() -> None:
         scope="acme/helper/ana",
         session_id="s1",
         type="persona",
-        text="User lives in Oslo",
+        text="Ana lives in Oslo",
         priority=80,
         slot="home.city",
         source_event_ids=("u1", "u2"),

@@ -18,6 +18,7 @@ from flows.runner import SystemClock
 from stores.records import Outcome
 from tests.e2e.cli import Sediment
 from tests.rig.kafka import KafkaBroker
+from tests.rig.waiting import until
 
 DEMO = load_demo()
 USERS = tuple(DEMO.must_remember)
@@ -149,7 +150,7 @@ def test_a_signal_stops_cleanly_and_the_next_run_goes_on(
     stopped = Sediment(tmp_path, PROMPTLY)
     stopped.here.run("ingest", str(CONVERSATION))
     process = stopped.start("run", "--embedded", "--follow")
-    time.sleep(4.0)
+    until(lambda: list(stopped.data_dir.glob("recovery/**/*.sqlite*")))  # it listens by then
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from stores.records import L0Event, SourcedEvent, Window
+from stores.records import UNNAMED, L0Event, SourcedEvent, Window
 
 __all__ = [
     "clean_text",
@@ -194,7 +194,7 @@ def has_user_text(window: Window) -> bool:
 def said_by(event: L0Event) -> str:
     """Give who says it: the name that the event gives the speaker, on one line, else ``user``."""
     name = " ".join(_CONTROL.sub("", event.name or "").split())
-    return name[:_MAX_NAME_CHARS].strip() or "user"
+    return name[:_MAX_NAME_CHARS].strip() or UNNAMED
 
 
 def without_repeats(events: Iterable[SourcedEvent]) -> tuple[tuple[SourcedEvent, str], ...]:

@@ -14,7 +14,7 @@ from datetime import datetime
 from flows.persona.draft import LIMITS, Draft, Mode, render_draft
 from flows.scenes.topics import NAMED, OTHER, TOPICS, topics_of
 from flows.scenes.writer import language_of, sentence_of, topic_title
-from stores.records import Atom
+from stores.records import UNNAMED, Atom
 
 __all__ = ["draft_by_rules", "persona_by_rules"]
 
@@ -39,6 +39,8 @@ _NAME = re.compile(
     r"(?:name is|is called|goes by) ([^.,;!]{1,40})|(?:名叫|名字叫|名字是|叫)([^。，,；]{1,20})"
 )
 _MOST_TAGS = 7
+_MOST_NAMED = 4
+_SUMMED_UP = ("job.title", "home.city")
 _LEAST_LINE_CHARS = 20
 _PLAN_DAYS = (7, 60)  # ahead: nearer ones are over before anybody reads of them
 
@@ -58,16 +60,25 @@ def persona_by_rules(atoms: Sequence[Atom], mode: Mode, at: datetime) -> str:
 def draft_by_rules(atoms: Sequence[Atom], mode: Mode, at: datetime) -> Draft:
     """Sort atoms into the sections of a persona."""
     ordered = sorted(atoms, key=lambda atom: (atom.occurred_at, atom.atom_id))
+    people = _people(ordered)
     topics = topics_of(ordered)
     sections: dict[str, list[str]] = {}
     for atom in ordered:
         section = _section(atom, topics[atom.atom_id], at)
         if section:
-            sections.setdefault(section, []).append(_line(atom))
+            sections.setdefault(section, []).append(_line(atom, whole=len(people) > 1))
     if mode == "chat":
         sections["tags"] = _tags(ordered, topics)
-    name = next((_name(one.text) for one in reversed(ordered) if one.slot == "name"), "")
-    return Draft(name, _archetype(ordered), {key: tuple(one) for key, one in sections.items()})
+    own = next((_name(one.text) for one in reversed(ordered) if one.slot == "name"), "")
+    name = ", ".join(people[:_MOST_NAMED]) if len(people) > 1 else own
+    summary = _archetype(ordered, apart=len(people) > 1)
+    return Draft(name, summary, {key: tuple(one) for key, one in sections.items()})
+
+
+def _people(atoms: Sequence[Atom]) -> list[str]:
+    """Name who told the atoms, in the order of their first ones; nobody's name is left out."""
+    named = (atom.said_by for atom in atoms if atom.said_by != UNNAMED)
+    return list({name.casefold(): name for name in named}.values())
 
 
 def _section(atom: Atom, topic: str, at: datetime) -> str:
@@ -87,17 +98,26 @@ def _section(atom: Atom, topic: str, at: datetime) -> str:
     return "interests"
 
 
-def _line(atom: Atom) -> str:
+def _line(atom: Atom, *, whole: bool) -> str:
     text = " ".join(atom.text.split())
-    found = _REQUEST.match(text)
+    found = None if whole else _REQUEST.match(text)  # of several people: whose request it is
     said = found[1] if found else text
     return f"{said[:1].upper()}{said[1:]} ({atom.occurred_at:%Y-%m-%d})"
 
 
-def _archetype(atoms: Sequence[Atom]) -> str:
-    """Sum a person up by what they do and where they live, in their own atoms' words."""
-    slots = {atom.slot: atom for atom in atoms if atom.slot in ("job.title", "home.city")}
-    return " ".join(sentence_of(slots[one]) for one in ("job.title", "home.city") if one in slots)
+def _archetype(atoms: Sequence[Atom], *, apart: bool) -> str:
+    """Sum people up by what they do and where they live, in their own atoms' words.
+
+    :arg apart: they are several: each is summed up.
+    """
+    told: dict[str, dict[str, Atom]] = {}
+    for atom in atoms:
+        if atom.slot in _SUMMED_UP:
+            who = atom.said_by.casefold() if apart else ""
+            told.setdefault(who, {})[atom.slot] = atom
+    return " ".join(
+        sentence_of(slots[one]) for slots in told.values() for one in _SUMMED_UP if one in slots
+    )
 
 
 def _tags(atoms: Sequence[Atom], topics: dict[str, str]) -> list[str]:

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from flows.reconcile.sameness import polarity, same_key
 from flows.reconcile.statements import is_composed, statements_of
-from stores.records import Atom
+from stores.records import UNNAMED, Atom
 from stores.value_keys import value_keys
 
 __all__ = ["Units", "is_void"]
@@ -394,7 +394,7 @@ def _excludes(unit: Atom, other: Atom) -> bool:
 
 def _of_different_people(unit: Atom, other: Atom) -> bool:
     """Say whether both have a name, and another one. Who is not named may be either."""
-    names = {one.said_by.casefold() for one in (unit, other)} - {"user"}
+    names = {one.said_by.casefold() for one in (unit, other)} - {UNNAMED}
     return len(names) > 1
 
 

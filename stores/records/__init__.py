@@ -9,7 +9,15 @@
 All times are aware datetimes; every one of them is event time, never a wall clock.
 """
 
-from stores.records.atom import ATOM_TYPES, CHAT_TYPES, WORK_TYPES, Atom, AtomStatus, AtomType
+from stores.records.atom import (
+    ATOM_TYPES,
+    CHAT_TYPES,
+    UNNAMED,
+    WORK_TYPES,
+    Atom,
+    AtomStatus,
+    AtomType,
+)
 from stores.records.base import (
     CONTRACT_VERSION,
     MAX_ID_CHARS,
@@ -59,6 +67,7 @@ __all__ = [
     "MAX_EVENT_BYTES",
     "MAX_ID_CHARS",
     "SKIP_REASONS",
+    "UNNAMED",
     "WORK_TYPES",
     "Atom",
     "AtomStatus",

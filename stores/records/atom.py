@@ -9,7 +9,10 @@ from pydantic import AwareDatetime, Field
 from stores.records.base import Contract
 from stores.slots import slot_words
 
-__all__ = ["ATOM_TYPES", "CHAT_TYPES", "WORK_TYPES", "Atom", "AtomStatus", "AtomType"]
+__all__ = ["ATOM_TYPES", "CHAT_TYPES", "UNNAMED", "WORK_TYPES", "Atom", "AtomStatus", "AtomType"]
+
+UNNAMED = "user"
+"""What ``said_by`` is where the producer gave the speaker no name."""
 
 AtomType = Literal[
     "persona", "episodic", "instruction", "work_fact", "work_task", "work_method", "work_artifact"
@@ -57,7 +60,7 @@ class Atom(Contract):
         "Empty means once, by all source events together.",
     )
     version: int = Field(default=1, ge=1, description="Grows by one with every change.")
-    said_by: str = Field(default="user", description="`user`, or the name the speaker goes by.")
+    said_by: str = Field(default=UNNAMED, description="`user`, or the name the speaker goes by.")
     scene: str | None = Field(default=None, description="Situation it belongs to, in words.")
     details: dict[str, str] = Field(
         default_factory=dict,

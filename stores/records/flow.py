@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from stores.records.atom import AtomType
+from stores.records.atom import UNNAMED, AtomType
 from stores.records.event import L0Event
 from stores.records.log import Headers, LogRecord, Position
 
@@ -131,7 +131,7 @@ class Memory:
     activity_start: datetime | None = None
     activity_end: datetime | None = None
     valid_until: datetime | None = None
-    said_by: str = "user"
+    said_by: str = UNNAMED
     scene: str | None = None
     details: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()

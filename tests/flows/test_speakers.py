@@ -13,10 +13,11 @@ from flows.extract.work import ExtractWork
 from flows.gate import GatePolicy
 from flows.gate.naming import named, unnamed
 from flows.gate.recheck import recheck
+from flows.persona.writer import persona_by_rules
 from flows.reconcile import NewAtoms, ScopeAtoms
 from flows.rules import RuleExtractor
 from stores.records import Atom, Window
-from tests.rig.events import atom, sourced
+from tests.rig.events import at, atom, sourced
 
 LISBON, ROME, PORTO = "lives in Lisbon.", "lives in Rome.", "lives in Porto."
 
@@ -124,3 +125,20 @@ def test_rules_that_read_of_the_user_find_what_they_did_before_it_was_named() ->
     )
     assert before.codes()
     assert after.codes() == before.codes()
+
+
+def test_a_persona_by_rules_says_whose_each_line_is() -> None:
+    said = [
+        lives("Caroline", PORTO, 0),
+        atom("j", "Caroline works as a nurse.", slot="job.title", said_by="Caroline"),
+        lives("Melanie", ROME, 60),
+        atom("r", "Melanie's standing request: “no calls”", type="instruction", said_by="Melanie"),
+    ]
+    body = persona_by_rules(said, "chat", at(120))
+    assert body.startswith(
+        "# Caroline, Melanie\n\n> Caroline works as a nurse. Caroline lives in Porto. "
+        "Melanie lives in Rome.\n"
+    )
+    assert "- Melanie's standing request: “no calls” (" in body
+    alone = persona_by_rules([said[-1]], "chat", at(120))
+    assert "- No calls (" in alone

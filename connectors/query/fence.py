@@ -2,13 +2,17 @@
 
 Memories are what somebody once said, so any of them can hold text that is written to be
 obeyed. The fence is a pair of tags, and no ``<`` or ``>`` of a memory reaches the inside: what
-cannot be written cannot be closed. One memory is one line, so none can pose as another.
+cannot be written cannot be closed. One memory is one line that begins with ``- ``, so none can
+pose as another, or as the line that names the day. And no line's tokens depend on another line,
+so that a text with one memory more always has more tokens.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import date, datetime
+from typing import NamedTuple
 
 from connectors.query.models import RecallItem
 
@@ -43,6 +47,7 @@ _INVISIBLE = re.compile(
 _BRACKETS = str.maketrans(
     {"<": "&lt;", "＜": "&lt;", "﹤": "&lt;", ">": "&gt;", "＞": "&gt;", "﹥": "&gt;"}
 )
+_ENDS_A_LABEL = str.maketrans(dict.fromkeys("[]:［］：", " "))
 _SPACE = re.compile(r"\s+")
 
 
@@ -79,7 +84,11 @@ def _block(markdown: str) -> str:
 
 
 def render(items: Sequence[RecallItem]) -> str:
-    """Render items for a prompt, one line each with its date; ``""`` for no items."""
+    """Render items for a prompt, one line each under the line of its day; ``""`` for no items.
+
+    In order of time, so that what was said in one conversation reads as it went; of one moment,
+    in the order given.
+    """
     return Renderer()(items)
 
 
@@ -90,25 +99,50 @@ class Renderer:
     """
 
     def __init__(self) -> None:
-        self._lines: dict[int, tuple[RecallItem, str]] = {}  # the item stays, and so does its id
+        self._lines: dict[int, _Line] = {}  # an item stays with its line, and so does its id
 
     def __call__(self, items: Sequence[RecallItem]) -> str:
         """Render items; ``""`` for no items."""
         if not items:
             return ""
-        lines = (self._line(item) for item in items)
-        return "\n".join([FENCE_OPEN, _PREAMBLE, *lines, FENCE_CLOSE])
+        told = [FENCE_OPEN, _PREAMBLE]
+        day: date | None = None
+        for line in sorted(map(self._line, items), key=_Line.when):
+            if line.day != day:
+                day = line.day
+                told.append(f"{day.isoformat()}:")
+            told.append(line.text)
+        return "\n".join([*told, FENCE_CLOSE])
 
-    def _line(self, item: RecallItem) -> str:
+    def _line(self, item: RecallItem) -> _Line:
         if id(item) not in self._lines:
-            self._lines[id(item)] = (item, _line(item))
-        return self._lines[id(item)][1]
+            day = item.occurred_at.date()
+            self._lines[id(item)] = _Line(day, item.occurred_at, _line(item), item)
+        return self._lines[id(item)]
+
+
+class _Line(NamedTuple):
+    day: date
+    at: datetime
+    text: str
+    item: RecallItem
+
+    def when(self) -> tuple[date, datetime]:
+        """Give what lines are ordered by: so a day comes once, whatever zones times are in."""
+        return self.day, self.at
 
 
 def _line(item: RecallItem) -> str:
-    speaker = item.speaker or item.type or "somebody"
-    kind = f"{speaker} said" if item.layer == "event" else item.type
-    return f"- [{item.occurred_at.date().isoformat()}, {_inside(kind)}] {_inside(item.text)}"
+    if item.layer == "event":
+        label = f"{_label(item.speaker or item.type) or 'somebody'} said:"
+    else:
+        label = f"[{_label(item.type)}]"
+    return f"- {label} {_inside(item.text)}"
+
+
+def _label(text: str) -> str:
+    """Give a name or a kind without what ends one: none reads as another's, or as text."""
+    return _inside(text.translate(_ENDS_A_LABEL))
 
 
 def _inside(text: str) -> str:

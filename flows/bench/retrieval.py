@@ -48,7 +48,6 @@ ITEM_CHARS = 4000
 _UNBOUNDED = 1_000_000_000
 _PLAIN_K = 60  # the constant of the paper on reciprocal rank fusion
 _FETCH = 100
-_LEAST_TOKENS = 8  # of one rendered item: its date and speaker alone have more
 _TIMEOUT_S = 120.0  # a slow machine must not change what is found
 _ARMS: tuple[SearchArm, ...] = ("dense", "keyword")
 _PROFILES: Mapping[ProfileKind, Layer] = {"persona": "persona", "scene": "scenes"}
@@ -257,7 +256,7 @@ def cut_at(
     """
     lines = navigation or {}
     fitted = fit_answer(
-        items[: tokens // _LEAST_TOKENS + 1 + len(lines)],
+        items,
         Budget(ITEMS, tokens, ITEM_CHARS, _UNBOUNDED),
         count_tokens,
         persona=persona,

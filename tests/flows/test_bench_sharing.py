@@ -98,7 +98,7 @@ def found_by_all_recalls(retriever: Retriever) -> list[Found]:
     "text",
     [
         "",
-        "<memories>\n- [2024-01-01, user said] Likes tea.\n- [2024-01-02, user said] 喜欢茶！\n",
+        "<memories>\n2024-01-01:\n- user said: Likes tea.\n2024-01-02:\n- user said: 喜欢茶！\n",
         "# Persona\n\nLikes tea...\n  - and rowing\n/etc is a path.\n",
         "one\r\ntwo!\n/three\n\n\nfour\n \nfive",
     ],

@@ -94,7 +94,7 @@ async def test_both_layers_and_both_arms_meet_in_one_answer(searcher: FakeSearch
     assert (said.layer, said.type, said.source_event_ids) == ("event", "user", ("e-dense",))
     assert answer.user_context.startswith(FENCE_OPEN)
     assert answer.user_context.endswith(FENCE_CLOSE)
-    assert "[2024-05-01, persona] lives in Berlin" in answer.user_context
+    assert "\n2024-05-01:\n- [persona] lives in Berlin\n" in answer.user_context
     assert 0 < answer.tokens <= answer.budget_tokens
     assert (answer.degraded, answer.cut, answer.notes) == ((), (), ())
     assert set(answer.timings_ms) == {
@@ -640,5 +640,5 @@ async def test_who_said_it_is_told_by_name(searcher: FakeSearcher) -> None:
     async with recalling(searcher) as recall:
         answer = await recall.recall(RecallQuery(SCOPE, "Where does Mara live?"))
     assert answer.items[0].speaker == "Mara"
-    assert "[2024-05-01, Mara said] I live alone" in answer.user_context
+    assert "- Mara said: I live alone" in answer.user_context
     assert said.search_text() == "Mara: I live alone"

@@ -121,7 +121,7 @@ class _Tools:
         agent: Agent = None,
         user: User = None,
     ) -> str:
-        """Search single facts in memory; each line begins with the id of the fact."""
+        """Search single facts in memory; by day, each with the id of the fact in brackets."""
 
         async def found(caller: Caller, service: Service) -> str:
             asked = SearchRequest(query=query, limit=limit, agent=agent, user=user)
@@ -137,7 +137,7 @@ class _Tools:
         agent: Agent = None,
         user: User = None,
     ) -> str:
-        """Search what was said, word for word; each line begins with the id of the message."""
+        """Search what was said, word for word; by day, each with the message's id in brackets."""
 
         async def found(caller: Caller, service: Service) -> str:
             asked = SearchRequest(query=query, limit=limit, agent=agent, user=user)

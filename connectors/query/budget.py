@@ -114,8 +114,9 @@ def fit(
 ) -> Fitted:
     """Take items in order while they fit.
 
-    ``render`` gives ``""`` for no items. The tokens are counted on the text of all items
-    together, because tokens of joined texts do not add up.
+    ``render`` gives ``""`` for no items, and for one more always more tokens, in whatever order
+    it tells them. The tokens are counted on the text of all items together, because tokens of
+    joined texts do not add up.
     """
     whole = [_cut_to(item, budget.chars_per_memory) for item in items[: budget.limit]]
     within = _within_chars(whole, budget.total_chars)

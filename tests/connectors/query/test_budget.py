@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from connectors.query.budget import MIN_CHARS, About, Budget, fit, fit_answer, shorten
 from connectors.query.fence import render
 from connectors.tokens import count_tokens
-from tests.connectors.query.fakes import item
+from tests.connectors.query.fakes import START, item
 
 ROOMY = Budget(limit=100, tokens=10_000, chars_per_memory=800, total_chars=100_000)
 
@@ -28,7 +30,10 @@ budgets = st.builds(
 @settings(max_examples=150)
 @given(st.lists(texts, max_size=15), budgets)
 def test_no_budget_is_ever_passed(memories: list[str], budget: Budget) -> None:
-    items = [item(str(i), text) for i, text in enumerate(memories)]
+    items = [
+        item(str(i), text).model_copy(update={"occurred_at": START + timedelta(days=i * 7 % 3)})
+        for i, text in enumerate(memories)
+    ]  # the order of their days is not that of their scores
     fitted = fit(items, budget, render, count_tokens)
 
     assert len(fitted.items) <= budget.limit
@@ -38,6 +43,8 @@ def test_no_budget_is_ever_passed(memories: list[str], budget: Budget) -> None:
     assert sum(len(one.text) for one in fitted.items) <= budget.total_chars
     # The best items and no others, each as it was or marked as shortened.
     assert [one.id for one in fitted.items] == [one.id for one in items[: len(fitted.items)]]
+    if count := len(fitted.items):
+        assert count_tokens(render(fitted.items[: count - 1])) < fitted.tokens
     for one, whole in zip(fitted.items, items, strict=False):
         assert one.truncated == (one.text != whole.text)
         assert one.text == whole.text or one.text.endswith("…")

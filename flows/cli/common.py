@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import sys
 from collections.abc import Iterator
@@ -58,6 +59,7 @@ EXIT_CODES = {
 """What the exit code of every verb means."""
 
 _ONE_LINE = 10_000
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -132,18 +134,30 @@ def progress_bar() -> Progress:
 
 @contextmanager
 def errors_for_people() -> Iterator[None]:
-    """Show an error of Sediment's own as one line and end with its exit code."""
+    """Show an error of Sediment's own as one line and end with its exit code.
+
+    So too one of the file system: a folder that may not be written, a disk that is full.
+    """
     try:
         yield
     except SedimentError as error:
         err.print(f"[bold red]error:[/] {_escaped(error.message)}", soft_wrap=True)
         code = 3 if isinstance(error, Transient) else 2 if isinstance(error, UserError) else 1
         raise SystemExit(code) from None
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
     except BrokenPipeError:
         sys.stderr.close()
         raise SystemExit(0) from None
+    except OSError as error:
+        full = error.errno in _DISK_FULL
+        if not full and error.filename is None:
+            raise  # not about a file: a bug of ours
+        where = f"{error.filename}: " if error.filename is not None else ""
+        done = "; free some space and do it again" if full else ""
+        told = _escaped(f"{where}{error.strerror}{done}")
+        err.print(f"[bold red]error:[/] {told}", soft_wrap=True)
+        raise SystemExit(3 if full else 2) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
 
 
 def _escaped(text: str) -> str:

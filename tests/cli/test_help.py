@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,8 +13,10 @@ import pytest
 import typer
 
 from flows import PIPELINE
+from flows.cli.common import errors_for_people
 from flows.cli.main import app
-from tests.cli.in_process import InProcess
+from tests.cli.in_process import ANA, InProcess, write_lines
+from tests.rig.events import body
 
 
 def _verbs(path: tuple[str, ...], command: Any) -> Iterator[tuple[str, ...]]:
@@ -88,3 +91,39 @@ def test_a_verb_does_not_load_the_others() -> None:
         [sys.executable, "-c", script], check=True, capture_output=True, text=True
     )
     assert done.stdout.split() == ["flows.cli.admin", "flows.cli.common", "flows.cli.main"]
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("ingest", "FILE"),
+        ("run", "--embedded"),
+        ("up",),
+        ("recall", "q", *ANA),
+        ("status",),
+        ("audit",),
+        ("rebuild",),
+        ("forget", *ANA, "--yes"),
+        ("replay", "--into", "v2"),
+        ("generations", "list"),
+        ("dlq", "list"),
+        ("doctor",),
+    ],
+    ids=lambda verb: " ".join(verb[:2]),
+)
+def test_a_data_folder_that_cannot_be_is_one_line(verb: tuple[str, ...], tmp_path: Path) -> None:
+    events = write_lines(tmp_path / "events.jsonl", body("e1"))
+    inside_a_file = InProcess(events / "data")
+    named = [str(events) if word == "FILE" else word for word in verb]
+    said = inside_a_file.run(*named, code=2).err
+    assert "Traceback" not in said
+    assert str(events) in said.partition("error:")[2]
+
+
+def test_a_full_disk_is_one_line_and_may_be_tried_again(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, errors_for_people():
+        raise OSError(errno.ENOSPC, "No space left on device", "data/keys.json")
+    assert ended.value.code == 3
+    assert "data/keys.json: No space left on device; free some" in capsys.readouterr().err
+    with pytest.raises(OSError, match="no file"), errors_for_people():
+        raise OSError(errno.EINVAL, "no file")  # ours: its traceback is wanted

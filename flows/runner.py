@@ -30,6 +30,7 @@ from flows.recovery import check_format, drop_unfinished, sole_user
 from stores.errors import SedimentError, ServiceUnavailable
 
 __all__ = [
+    "STOPPING",
     "FlowRun",
     "Member",
     "PeerLost",
@@ -40,9 +41,14 @@ __all__ = [
     "stop_on_signals",
 ]
 
+STOPPING = "stopping; once more to stop at once"
+"""Said as soon as somebody asks: calls in flight may take seconds to end."""
+
 _RECOVERY_PARTITIONS = 4
 """Files the recovery store is split into. Bytewax spreads them over workers; it can be read by
 any number of workers, so this need not follow their number."""
+
+_SHOW_CURSOR = b"\x1b[?25h"
 
 _log = logging.getLogger(__name__)
 
@@ -222,9 +228,11 @@ def stop_on_signals(stop: StopSignal) -> Iterator[None]:
 
     def handle(signum: int, frame: FrameType | None) -> None:
         if stop():
+            if os.isatty(2):  # a progress bar has hidden it, and nothing tidies up here
+                os.write(2, _SHOW_CURSOR)
             _log.warning("stopped at once; the next run resumes from the last snapshot")
             os._exit(128 + signum)
-        _log.info("stopping; once more to stop at once")
+        _log.info(STOPPING)
         stop.set()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}

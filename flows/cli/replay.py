@@ -28,7 +28,7 @@ from flows.cli.common import (
 from flows.cli.run import extractor_line
 from flows.replay.answers import AnswerTally
 from flows.replay.counts import Counts
-from flows.runner import StopSignal, stop_on_signals
+from flows.runner import STOPPING, StopSignal, stop_on_signals
 from stores.errors import FlowHalted, NoRecordedAnswer, UserError
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ def _fill(job: Job, *, follow: bool, workers: int, rate: float, json: bool) -> N
         err.print(extractor_line(job.settings))
 
         def phase(share: Share, bars: Bars) -> None:
-            show = _show(job, share.follow, bars, run.counts)
+            show = _show(job, share.follow, bars, run)
             if alone:
                 done = run_share(share, (store, embedder), run.stop, show, workers=workers)
             else:
@@ -352,16 +352,21 @@ def _share(job: Job, *, rate: float = 0, follow: bool = False, keep_open: bool =
     )
 
 
-def _show(job: Job, follow: bool, bars: Bars, total: Counts) -> Callable[[Counts], None]:
-    """Give what draws the bars of one phase; ``total``: what was done in phases before."""
+def _show(job: Job, follow: bool, bars: Bars, run: _Run) -> Callable[[Counts], None]:
+    """Give what draws the bars of one phase; ``run.counts``: what was done in phases before."""
     from flows.replay.plan import Reached
 
     whole = None if follow else job.span.records
     task = bars.add_task("live" if follow else "history", total=whole, said="")
     ended = bars.add_task("windows ended", total=None, said="")
-    began = time.monotonic()
+    began, total = time.monotonic(), run.counts
+    told = False
 
     def show(now: Counts) -> None:
+        nonlocal told
+        if run.stop() and not told:
+            told = True
+            err.print(STOPPING)
         done = now.read if follow else Reached(now.offsets).within(job.span)
         speed = now.read / max(_LEAST_S, time.monotonic() - began)
         bars.update(task, completed=done, said=f"{speed:,.0f} events/s")

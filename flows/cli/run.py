@@ -21,7 +21,7 @@ from flows.cli.common import (
     progress_bar,
 )
 from flows.progress import EVENT_FLOWS, FLOWS, FlowName, Progress, source_topic
-from flows.runner import FlowRun, Member, StopSignal, stop_on_signals
+from flows.runner import STOPPING, FlowRun, Member, StopSignal, stop_on_signals
 from stores.errors import UserError
 from stores.generations import MAIN
 
@@ -152,10 +152,14 @@ def process(
         )
         with progress_bar() as bar:
             tasks = _tasks(bar, name, total)
+            told = False
             flow_run.start()
             while flow_run.running:
                 flow_run.wait(_POLL_S)
                 _show(bar, tasks, progress)
+                if stop() and not told:
+                    told = True
+                    err.print(STOPPING)
                 if member and stop() and health is not None and not health.listed:
                     return
             _show(bar, tasks, progress)

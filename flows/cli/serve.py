@@ -15,7 +15,7 @@ from flows.cli.common import Brokers, DataDir, err, settings_from
 from flows.cli.run import extractor_line
 from flows.cli.serving import Following, answer_over_http, listen, opened_service
 from flows.progress import FLOWS, source_topic
-from flows.runner import FlowRun, StopSignal, stop_on_signals
+from flows.runner import STOPPING, FlowRun, StopSignal, stop_on_signals
 
 if TYPE_CHECKING:
     from connectors.query.ui.standing import LogView
@@ -84,6 +84,8 @@ def _serve(settings: Settings, *, with_flow: bool) -> None:
                     over=lambda: stop() or not following.side.running,
                     said="serving on {address} (status at /ui, API at /docs)",
                 )
+                if stop():
+                    err.print(STOPPING)  # the flow has yet to end
 
         asyncio.run(serving())
 

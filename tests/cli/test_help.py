@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -91,6 +92,22 @@ def test_a_verb_does_not_load_the_others() -> None:
         [sys.executable, "-c", script], check=True, capture_output=True, text=True
     )
     assert done.stdout.split() == ["flows.cli.admin", "flows.cli.common", "flows.cli.main"]
+
+
+def test_ctrl_c_while_modules_are_loaded_shows_no_traceback() -> None:
+    program = """
+import os, signal, sys
+from importlib.abc import MetaPathFinder
+from flows.cli.entry import main
+class Interrupting(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
 
 
 @pytest.mark.parametrize(

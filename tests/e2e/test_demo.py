@@ -14,7 +14,7 @@ import pytest
 from connectors.filelog import FileLog
 from connectors.log import EndAt, StartAt
 from flows.demo import CONVERSATION, load_demo
-from flows.runner import SystemClock
+from flows.runner import STOPPING, SystemClock
 from stores.records import Outcome
 from tests.e2e.cli import Sediment
 from tests.rig.kafka import KafkaBroker
@@ -155,6 +155,7 @@ def test_a_signal_stops_cleanly_and_the_next_run_goes_on(
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert out.startswith("stopped:")
+    assert STOPPING in err, "calls in flight may take seconds: somebody asks whether it was heard"
     stopped.here.run("run", "--embedded")
     assert stopped.memories("ana") == embedded.memories("ana")
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import resource
+import signal
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -53,3 +58,24 @@ def test_a_recovery_store_on_a_full_disk_is_said_and_goes_on(tmp_path: Path) -> 
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     run(500 * KEYS)
     assert sorted(out[-KEYS:]) == sorted((str(key), 500) for key in range(KEYS))
+
+
+def test_a_second_signal_gives_the_terminal_its_cursor_back() -> None:
+    """A progress bar hides it, and a process that ends at once tidies up nothing."""
+    program = """
+import os, signal
+from flows.runner import StopSignal, stop_on_signals
+with stop_on_signals(StopSignal()):
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+    ours, terminal = pty.openpty()
+    try:
+        ended = subprocess.run([sys.executable, "-c", program], stderr=terminal, check=False)
+        said = os.read(ours, 1000)
+    finally:
+        os.close(ours)
+        os.close(terminal)
+    assert ended.returncode == 128 + signal.SIGINT
+    assert b"\x1b[?25h" in said
+    assert b"stopped at once" in said

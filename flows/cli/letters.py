@@ -14,12 +14,15 @@ from rich.text import Text
 from connectors.kafka.topics import DEAD_LETTER_TOPICS
 from connectors.log import EndAt, LogReader, StartAt
 from connectors.settings import Settings
-from flows.cli.common import err, local_time, scope_label
+from flows.cli.common import err, local_time, out, scope_label
 from flows.upkeep.redrive import Case, Cases, Letter, read_letter
 from stores.errors import InvalidEvent, UserError
 from stores.records import Outcome
 
 __all__ = ["as_base64", "as_json", "case_table", "named", "read_cases", "readable"]
+
+_NINE_COLUMNS = 130
+"""Characters a terminal must have for a table of nine columns."""
 
 _SLACK_MS = 5 * 60 * 1000
 """How far the clocks of those who write topics may differ. It only decides where reading starts."""
@@ -72,7 +75,13 @@ def named(cases: Sequence[Case], ids: Sequence[str]) -> list[Case]:
 
 
 def case_table(cases: Iterable[Case], last: str, tell: Callable[[Case], str]) -> Table:
-    """Show cases, one a line; ``tell`` fills the column ``last``."""
+    """Show cases, one a line; ``tell`` fills the column ``last``.
+
+    Where nine columns would leave none of them readable, what is told of a case stands under
+    each other beside its id.
+    """
+    if out.width < _NINE_COLUMNS:
+        return _stacked(cases, last, tell)
     table = Table(expand=True)
     for column in ("id", "records", "stage", "reason", "tries", "failed", "state"):
         table.add_column(column, no_wrap=column in ("id", "failed"))
@@ -80,7 +89,6 @@ def case_table(cases: Iterable[Case], last: str, tell: Callable[[Case], str]) ->
     table.add_column(last, ratio=3, overflow="fold")
     for case in cases:
         dead = case.newest
-        where = ", ".join(filter(None, [scope_label(case.scope), case.session_id]))
         table.add_row(
             case.first.id,
             str(len(case.letters)),
@@ -89,10 +97,31 @@ def case_table(cases: Iterable[Case], last: str, tell: Callable[[Case], str]) ->
             str(dead.attempt),
             local_time(dead.last_failed_at),
             case.state,
-            Text(where),
+            Text(_place(case)),
             Text(tell(case)),
         )
     return table
+
+
+def _stacked(cases: Iterable[Case], last: str, tell: Callable[[Case], str]) -> Table:
+    table = Table(expand=True)
+    table.add_column("id, state", no_wrap=True)
+    table.add_column(f"why, when, whose, {last}", ratio=1, overflow="fold")
+    for case in cases:
+        dead = case.newest
+        when = local_time(dead.last_failed_at)
+        lines = [
+            f"{dead.stage}: {dead.reason}",
+            f"{when}, records: {len(case.letters)}, tries: {dead.attempt}",
+            _place(case),
+            tell(case),
+        ]
+        table.add_row(f"{case.first.id}\n{case.state}", Text("\n".join(filter(None, lines))))
+    return table
+
+
+def _place(case: Case) -> str:
+    return ", ".join(filter(None, [scope_label(case.scope), case.session_id]))
 
 
 def as_json(case: Case) -> dict[str, Any]:

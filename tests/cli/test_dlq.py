@@ -10,6 +10,7 @@ import pytest
 from connectors.filelog import FileLog
 from connectors.kafka.redrive import redriven_from
 from flows import outputs
+from flows.cli import common
 from flows.runner import SystemClock
 from flows.window import ScopeWindows, WindowPolicy
 from stores.records import Outcome, OutRecord, SourcedEvent, Window
@@ -76,6 +77,19 @@ def test_list_has_a_line_for_each_window_and_record_and_counts_them(failed: InPr
     ]
     assert "1 decode: invalid_utf8 1 extract: refused" in failed.run("dlq", "list").out
     assert "text of" not in str(listed), "no conversation text in a list"
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_a_list_can_be_read_in_a_terminal_of_any_width(
+    failed: InProcess, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setattr(common.out, "width", width)
+    lines = failed.text("dlq", "list").splitlines()
+    for said in ("l1.dlq/0/2", "extract", "timeout", "open", "acme / helper / bob, s2"):
+        assert any(said in line for line in lines), said
+    assert max(map(len, lines)) <= width
+    error = failed.json("dlq", "list", "--reason", "timeout")["items"][0]["error"]
+    assert error in " ".join(" ".join(lines).replace("│", " ").split())
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from connectors import tracing
 from connectors.answers_topic import PublishedAnswers
 from connectors.dataflow import never
 from connectors.filelog import FileLog
-from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.connection import KafkaConnection, topic_identity
 from connectors.kafka.sink import KafkaAppender
 from connectors.kafka.source import KafkaLog
 from connectors.kafka.topics import TOPICS, create_topics, delete_topics
@@ -26,7 +26,7 @@ from connectors.metrics import STORE_SECONDS
 from connectors.settings import Settings
 from connectors.tombstones_topic import TombstonesTopic
 from flows.generations import GenerationLog
-from flows.progress import FlowName
+from flows.progress import FlowName, source_topic
 from flows.replay.answers import AnswerTally, CountedChat, NobodyToAsk
 from flows.runner import SystemClock
 from stores.answers import RedisAnswers, SqliteAnswers
@@ -51,6 +51,7 @@ __all__ = [
     "generation_log",
     "in_generation",
     "kafka_connection",
+    "log_name",
     "open_chat",
     "open_journal",
     "open_log",
@@ -305,6 +306,16 @@ def open_chat(
 def recovery_folder(settings: Settings, name: FlowName) -> Path:
     """Give the folder of a flow's recovery store."""
     return settings.generation_dir / "recovery" / name
+
+
+def log_name(settings: Settings, name: FlowName) -> str:
+    """Tell what a flow reads from every other log. See :func:`flows.recovery.check_log`.
+
+    Asks the brokers; raises :class:`~stores.errors.ServiceUnavailable` when none answers.
+    """
+    if settings.embedded:
+        return "the log in files"
+    return topic_identity(kafka_connection(settings), settings.topic(source_topic(name)))
 
 
 def consumer_group(settings: Settings, name: FlowName) -> str:

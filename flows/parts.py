@@ -47,6 +47,7 @@ from flows.opening import (
     generation_log,
     in_generation,
     kafka_connection,
+    log_name,
     open_chat,
     open_journal,
     open_log,
@@ -325,10 +326,11 @@ def _source(
 
 def standing_flow(name: FlowName) -> Dataflow:
     """Build a flow that Bytewax's own command runs; its parts close when the process ends."""
-    held = guard_plain_run(sys.argv[1:], os.environ)
+    settings = load_settings()
+    held = guard_plain_run(sys.argv[1:], os.environ, log_name(settings, name))
     if held is not None:
         atexit.register(held.close)
-    parts = flow_parts(resolved(load_settings()), name, StopSignal(), follow=True)
+    parts = flow_parts(resolved(settings), name, StopSignal(), follow=True)
     opened = parts.__enter__()
     atexit.register(parts.__exit__, None, None, None)
     return build_flow(name, opened)

@@ -28,6 +28,7 @@ from stores.errors import ServiceUnavailable, SettingsError
 __all__ = [
     "SNAPSHOT_FORMAT",
     "check_format",
+    "check_log",
     "drop_unfinished",
     "guard_plain_run",
     "resume_epoch",
@@ -136,6 +137,33 @@ def check_format(folder: Path) -> None:
         raise SettingsError(message)
 
 
+def check_log(folder: Path, log: str) -> None:
+    """Refuse snapshots of another log: its offsets would be taken for this one's.
+
+    Records would be skipped unread, and nobody would notice. A store that does not say which
+    log it is of, is of this one from now on. Raises :class:`~stores.errors.SettingsError`.
+
+    :arg log: what tells the log from every other one that has such partitions.
+    """
+    mark = folder / "log"
+    try:
+        found = mark.read_text("utf-8").strip() if mark.exists() else ""
+        if not found:
+            mark.write_text(f"{log}\n", "utf-8")
+            return
+    except OSError as error:
+        service = "recovery store"
+        raise ServiceUnavailable(service, f"{mark}: {error.strerror}") from error
+    if found != log:
+        message = (
+            f"the snapshots in {folder} are of {found}, and this run reads {log}: it would go on "
+            "at offsets of the other one and skip what stands before. Give it a data folder of "
+            "its own, or move the folder away: the flow then reads from the beginning. Only where "
+            f"both hold the same records at the same offsets, delete {mark} instead"
+        )
+        raise SettingsError(message)
+
+
 # --- one user at a time ----------------------------------------------------------------------
 
 
@@ -155,7 +183,9 @@ def sole_user(folder: Path, *, in_cluster: bool = False) -> Iterator[None]:
         yield
 
 
-def guard_plain_run(arguments: Sequence[str], environment: Mapping[str, str]) -> IO[bytes] | None:
+def guard_plain_run(
+    arguments: Sequence[str], environment: Mapping[str, str], log: str = ""
+) -> IO[bytes] | None:
     """Make the recovery store fit for a run by Bytewax's own command, which does not do it.
 
     Processes of one cluster share the store: the first one takes out what a killed run left,
@@ -164,6 +194,7 @@ def guard_plain_run(arguments: Sequence[str], environment: Mapping[str, str]) ->
     files are elsewhere: what a killed run left could not be told from what is finished.
 
     :arg arguments: of the command.
+    :arg log: which log the flow reads, see :func:`check_log`; empty is not asked.
     :returns: what holds the store; keep it until the process ends. ``None`` without a store.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -181,6 +212,8 @@ def guard_plain_run(arguments: Sequence[str], environment: Mapping[str, str]) ->
         raise SettingsError(message)
     file = _lock_file(folder)
     check_format(folder)
+    if log:
+        check_log(folder, log)
     if _taken(file, fcntl.LOCK_EX):
         dropped = drop_unfinished(folder)
         if dropped:

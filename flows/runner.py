@@ -26,7 +26,7 @@ from bytewax.dataflow import Dataflow
 from bytewax.recovery import RecoveryConfig, init_db_dir
 from bytewax.run import cli_main
 
-from flows.recovery import check_format, drop_unfinished, sole_user
+from flows.recovery import check_format, check_log, drop_unfinished, sole_user
 from stores.errors import SedimentError, ServiceUnavailable
 
 __all__ = [
@@ -87,15 +87,19 @@ def rare_gc() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-def recovery_store(folder: Path) -> RecoveryConfig:
+def recovery_store(folder: Path, log: str = "") -> RecoveryConfig:
     """Open the recovery store in ``folder``; make it when there is none.
 
     It is made under another name and moved into place, so that a crash leaves none or a whole
     one. What a killed run left half written in it is taken out first. Raises
-    :class:`~stores.errors.SettingsError` when its snapshots are of another version.
+    :class:`~stores.errors.SettingsError` when its snapshots are of another version or log.
+
+    :arg log: which log the flow reads, see :func:`flows.recovery.check_log`; empty is not asked.
     """
     if folder.exists():
         check_format(folder)
+        if log:
+            check_log(folder, log)
         drop_unfinished(folder)
     else:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -104,6 +108,8 @@ def recovery_store(folder: Path) -> RecoveryConfig:
         unfinished.mkdir()
         init_db_dir(unfinished, _RECOVERY_PARTITIONS)
         check_format(unfinished)
+        if log:
+            check_log(unfinished, log)
         unfinished.rename(folder)
     return RecoveryConfig(folder)
 
@@ -135,6 +141,7 @@ class FlowRun:
     :arg snapshot_interval: at most this much work is repeated after a crash.
     :arg workers: threads of this process.
     :arg member: this process is one of several.
+    :arg log: which log it reads; snapshots of another one are refused.
     """
 
     def __init__(
@@ -144,6 +151,7 @@ class FlowRun:
         snapshot_interval: timedelta,
         workers: int = 1,
         member: Member | None = None,
+        log: str = "",
     ) -> None:
         """Nothing runs before :meth:`start`."""
         self._build = build
@@ -151,6 +159,7 @@ class FlowRun:
         self._snapshot_interval = snapshot_interval
         self._workers = workers
         self._member = member
+        self._log = log
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._main, name="dataflow", daemon=True)
 
@@ -177,7 +186,7 @@ class FlowRun:
     def _store(self) -> RecoveryConfig:
         member = self._member
         if member is None or (member.apart and member.number == 0):
-            return recovery_store(self._recovery)
+            return recovery_store(self._recovery, self._log)
         if member.apart:
             nothing = self._recovery.with_name(f"{self._recovery.name}.elsewhere")
             nothing.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,7 @@ __all__ = [
     "is_hopeless",
     "kafka_error",
     "kafka_failure",
+    "topic_identity",
     "topic_partitions",
     "unavailable",
 ]
@@ -184,6 +185,23 @@ def topic_partitions(connection: KafkaConnection, topic: str) -> int:
     described = admin.describe_topics(topics, request_timeout=connection.request_timeout_s)
     try:
         return len(described[topic].result().partitions)
+    except KafkaException as error:
+        what = f"topic {topic}"
+        raise kafka_failure(what, topic, kafka_error(error)) from None
+
+
+def topic_identity(connection: KafkaConnection, topic: str) -> str:
+    """Tell a topic from one of its name in another cluster, and from one made anew.
+
+    Raises as :func:`topic_partitions` does. Brokers before 2.8 give topics no id.
+    """
+    admin = connection.admin()
+    timeout = connection.request_timeout_s
+    cluster = admin.describe_cluster(request_timeout=timeout)
+    described = admin.describe_topics(TopicCollection([topic]), request_timeout=timeout)
+    try:
+        topic_id = described[topic].result().topic_id
+        return f"Kafka cluster {cluster.result().cluster_id}, topic {topic} ({topic_id})"
     except KafkaException as error:
         what = f"topic {topic}"
         raise kafka_failure(what, topic, kafka_error(error)) from None

@@ -133,6 +133,7 @@ def process(
     """
     from flows.cluster import check_shares
     from flows.health import watched
+    from flows.opening import log_name
     from flows.parts import flow_parts, open_log, recovery_folder
     from flows.topology import build_flow
 
@@ -149,6 +150,7 @@ def process(
             timedelta(seconds=settings.snapshot_interval_s),
             workers,
             member,
+            log_name(settings, name),
         )
         with progress_bar() as bar:
             tasks = _tasks(bar, name, total)

@@ -53,6 +53,14 @@ def up(host: Host = None, port: Port = None, data_dir: DataDir = None) -> None:
     Example: sediment up --data-dir .sediment
     """
     settings = settings_from(host=host, port=port, data_dir=data_dir, brokers="")
+    if settings_from().brokers:
+        err.print(
+            "SEDIMENT_BROKERS is not used: up runs on the log in the data folder; on Kafka start "
+            "`sediment run all` and `sediment serve`",
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
+        )
     err.print(extractor_line(settings))
     _serve(settings, with_flow=True)
 
@@ -99,7 +107,7 @@ class _Side:
         """Open everything; nothing flows yet."""
         from connectors.query.app import create_app
         from flows.layer_parts import open_heat
-        from flows.opening import open_log
+        from flows.opening import log_name, open_log
         from flows.parts import flow_parts, open_store, recovery_folder
         from flows.topology import build_flow
 
@@ -128,6 +136,7 @@ class _Side:
                     lambda: build_flow("all", parts),
                     recovery_folder(settings, "all"),
                     timedelta(seconds=settings.snapshot_interval_s),
+                    log=log_name(settings, "all"),
                 )
             own = ("all",) if with_flow else ()
             log = open_log(settings)

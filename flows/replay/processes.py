@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from connectors.settings import Settings
-from flows.opening import recovery_folder
+from flows.opening import log_name, recovery_folder
 from flows.recovery import sole_user
 from flows.replay.counts import Counts
 from flows.replay.plan import SharedTime
@@ -71,7 +71,7 @@ def run_processes(
     """
     folder = recovery_folder(share.settings, share.flow)
     with sole_user(folder):
-        recovery_store(folder)
+        recovery_store(folder, log_name(share.settings, share.flow))
     latest = [Counts()] * count
 
     def summed() -> Counts:

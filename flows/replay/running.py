@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from connectors.settings import Settings
-from flows.opening import recovery_folder
+from flows.opening import log_name, recovery_folder
 from flows.parts import flow_parts
 from flows.progress import FlowName, Progress
 from flows.replay.answers import AnswerTally
@@ -95,6 +95,7 @@ def run_share(
             timedelta(seconds=settings.snapshot_interval_s),
             workers,
             member,
+            log_name(settings, share.flow),
         )
         began, used = time.monotonic(), time.process_time()
 

@@ -41,6 +41,18 @@ def test_the_log_in_the_data_folder_is_used_without_brokers_and_that_is_said(
     assert ingested.json("memories", "list", *ANA)["total"] == 2
 
 
+def test_snapshots_of_a_kafka_cluster_are_not_gone_on_from(ingested: InProcess) -> None:
+    """Whoever tries it in files and then on Kafka has one data folder, unless told otherwise."""
+    ingested.run("run", "--embedded")
+    mark = ingested.data_dir / "recovery" / "all" / "log"
+    assert mark.read_text() == "the log in files\n"
+    mark.write_text("Kafka cluster abc\n")
+    refused = ingested.run("run", "--embedded", code=2).err
+    assert "are of Kafka cluster abc, and this run reads the log in files" in refused
+    refused = ingested.run("up", code=2).err
+    assert "are of Kafka cluster abc, and this run reads the log in files" in refused
+
+
 def test_index_and_extraction_one_after_the_other(ingested: InProcess) -> None:
     assert ingested.run("run", "l0", "--embedded").out.endswith("2 events indexed")
     assert ingested.json("memories", "list", *ANA)["total"] == 0

@@ -32,6 +32,13 @@ def test_servers_of_many_are_not_served_without_keys(shared: str, tmp_path: Path
     assert shared.removeprefix("SEDIMENT_").lower() in printed.err
 
 
+def test_up_says_that_it_does_not_use_the_brokers(tmp_path: Path) -> None:
+    """What is sent to it would be looked for on Kafka."""
+    cli = InProcess(tmp_path / "data", {"SEDIMENT_BROKERS": "127.0.0.1:9"})
+    printed = cli.run("up", "--host", "192.0.2.1", code=2)
+    assert "SEDIMENT_BROKERS is not used" in printed.err
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.connection import KafkaConnection, topic_identity
 from connectors.kafka.sink import KafkaAppender
 from connectors.kafka.topics import TOPICS, create_topics, describe_topics
 from stores.errors import ServiceUnavailable
@@ -17,6 +17,21 @@ def test_every_topic_is_declared_once() -> None:
     names = [spec.name for spec in TOPICS]
     assert len(set(names)) == len(names)
     assert all(spec.key and spec.holds for spec in TOPICS)
+
+
+@pytest.mark.kafka
+def test_a_topic_is_told_from_one_that_was_made_anew(kafka_broker: KafkaBroker) -> None:
+    connection = KafkaConnection(kafka_broker.bootstrap)
+    topic = kafka_broker.create_topic()
+    before = topic_identity(connection, topic)
+    assert topic in before
+    assert topic_identity(connection, topic) == before
+    kafka_broker.replace_topic(topic)
+    after = topic_identity(connection, topic)
+    assert after != before
+    assert after.partition(",")[0] == before.partition(",")[0], "the cluster is the same"
+    with pytest.raises(ServiceUnavailable):
+        topic_identity(KafkaConnection("127.0.0.1:9", request_timeout_s=0.5), topic)
 
 
 @pytest.mark.kafka

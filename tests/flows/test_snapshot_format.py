@@ -84,6 +84,18 @@ def test_snapshots_of_another_version_are_refused_before_they_are_touched(tmp_pa
     assert counted(tmp_path, [("a", 0), ("a", 1)]) == [("a", 2)]
 
 
+def test_snapshots_of_another_log_are_refused(tmp_path: Path) -> None:
+    """Its offsets would be gone on from, and what stands before them be skipped, unnoticed."""
+    folder = tmp_path / "recovery"
+    recovery_store(folder, "Kafka cluster a")
+    recovery_store(folder, "Kafka cluster a")
+    for other in ("Kafka cluster b", "the log in files"):
+        with pytest.raises(SettingsError, match=f"of Kafka cluster a, and this run reads {other}"):
+            recovery_store(folder, other)
+    (folder / "log").unlink()
+    recovery_store(folder, "Kafka cluster b")  # a person says that they hold the same
+
+
 if __name__ == "__main__":
     pickled = {kind: pickle.dumps(state) for kind, state in states().items()}
     lines = {kind: base64.b64encode(one).decode() for kind, one in pickled.items()}

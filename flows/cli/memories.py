@@ -191,9 +191,10 @@ def show_atoms(atoms: Sequence[Atom], title: str) -> None:
 
 
 def show_answer(answer: RecallAnswer, limit: int | None = None) -> None:
-    """Print a recall, best first: score, layer, time, text, sources."""
+    """Print a recall, best first: score, layer, type or speaker, time, text, sources."""
     for place, item in enumerate(answer.items[:limit], start=1):
-        marks = [f"score {item.score:.4f}", item.layer, item.type, local_time(item.occurred_at)]
+        who = " ".join((item.speaker or item.type).split())
+        marks = [f"score {item.score:.4f}", item.layer, who, local_time(item.occurred_at)]
         _show_item(f"{place}.", item.text, marks, item.source_event_ids, dim=False)
     if not answer.items:
         out.print("  nothing was found")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from connectors.query.models import RecallAnswer
+from flows.cli.memories import show_answer
 from tests.cli.in_process import ANA, InProcess
 
 QUESTION = "where does she live?"
@@ -49,6 +50,16 @@ def test_a_person_sees_layer_time_text_and_source(remembered: InProcess) -> None
     printed = remembered.run("recall", QUESTION, *ANA).out
     for word in ("atom", "event", "2026-03-01 09:03", "Porto", "e4"):
         assert word in printed
+
+
+def test_a_speaker_that_has_a_name_is_told_by_it(
+    remembered: InProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = RecallAnswer.model_validate(remembered.json("recall", QUESTION, *ANA))
+    event = next(item for item in answer.items if item.layer == "event")
+    named = event.model_copy(update={"speaker": "Ana\nMaria"})
+    show_answer(answer.model_copy(update={"items": [named]}))
+    assert "event · Ana Maria · 2026-03-01" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ class _Tools:
         agent: Agent = None,
         user: User = None,
     ) -> str:
-        """Search single facts in memory; by day, each with the id of the fact in brackets."""
+        """Search single facts in memory, told by day; the id of a fact is in parentheses."""
 
         async def found(caller: Caller, service: Service) -> str:
             asked = SearchRequest(query=query, limit=limit, agent=agent, user=user)
@@ -137,7 +137,7 @@ class _Tools:
         agent: Agent = None,
         user: User = None,
     ) -> str:
-        """Search what was said, word for word; by day, each with the message's id in brackets."""
+        """Search what was said, word for word, told by day; a message's id is in parentheses."""
 
         async def found(caller: Caller, service: Service) -> str:
             asked = SearchRequest(query=query, limit=limit, agent=agent, user=user)

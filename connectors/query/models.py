@@ -149,8 +149,8 @@ class RecallAnswer(Answer):
     ``system_context`` tells who the scope is about: the persona and the list of scenes. It is
     the same for every question until one of them changes, so that a prompt cache holds.
     ``user_context`` is the items by day, in order of time. Both are rendered for a prompt inside
-    a data fence, ``""`` when there is nothing; ``tokens`` is the exact length of both and never more than
-    ``budget_tokens``.
+    a data fence, ``""`` when there is nothing; ``tokens`` is the exact length of both and never
+    more than ``budget_tokens``.
     """
 
     items: tuple[RecallItem, ...]

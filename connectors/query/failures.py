@@ -20,6 +20,8 @@ __all__ = ["ApiError", "add_error_answers", "as_api_error", "error_response"]
 
 _UNAVAILABLE = 503
 _RETRY_AFTER_S = 5.0
+_UNREADABLE_BODY = "There was an error parsing the body"
+"""FastAPI's words where JSON is refused by something else than its grammar."""
 
 _log = logging.getLogger(__name__)
 
@@ -105,7 +107,12 @@ async def _on_invalid_request(request: Request, error: Exception) -> JSONRespons
     return error_response(422, "invalid_request", message, field or None)
 
 
-async def _on_http_error(_request: Request, error: Exception) -> JSONResponse:
+async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
+    if error.detail == _UNREADABLE_BODY:
+        CallNote.of(request.scope).code = "invalid_json"
+        return error_response(
+            400, "invalid_json", "the body is nested too deep or has a huge number"
+        )
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "bad_request")
     return error_response(error.status_code, code, str(error.detail), headers=error.headers)

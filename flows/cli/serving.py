@@ -181,7 +181,10 @@ async def answer_over_http(
             await asyncio.sleep(_POLL_S)
     finally:
         server.should_exit = True
-        await serving
+        try:
+            await serving
+        except OSError as error:  # another process bound the port as well, and listened first
+            raise _not_listening(following.side.settings, error) from None
         await switched.aclose()
 
 
@@ -202,11 +205,15 @@ def listen(settings: Settings) -> socket.socket:
             closing.pop_all()
             return taken
     except OSError as error:
-        message = (
-            f"SEDIMENT_PORT: cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
-            "choose another one with --port"
-        )
-        raise SettingsError(message) from None
+        raise _not_listening(settings, error) from None
+
+
+def _not_listening(settings: Settings, error: OSError) -> SettingsError:
+    message = (
+        f"SEDIMENT_PORT: cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
+        "choose another one with --port"
+    )
+    return SettingsError(message)
 
 
 def opened_service(

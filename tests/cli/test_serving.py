@@ -8,13 +8,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from starlette.applications import Starlette
 
 from connectors.filelog import FileLog
 from connectors.query.service import Service
 from connectors.settings import Settings, load_settings
-from flows.cli.serving import Following
+from flows.cli.serving import Following, answer_over_http, listen
 from flows.runner import SystemClock
-from stores.errors import UserError
+from stores.errors import SettingsError, UserError
 from stores.generations import Pointer, pointer_record
 
 
@@ -102,3 +103,18 @@ async def test_one_that_is_named_by_a_setting_is_stayed_with(
         promote("v2")
         await following.look(lambda _: pytest.fail("nothing is to be gone over to"))
     assert done == ["main opened", "main warm", "main closed"]
+
+
+@pytest.mark.asyncio
+async def test_of_two_that_start_on_one_port_the_later_one_names_it(tmp_path: Path) -> None:
+    """Both may bind it: callers shall be refused, not wait, until a service can answer."""
+    first = load_settings(data_dir=tmp_path, port=0)
+    with listen(first) as won:
+        settings = load_settings(data_dir=tmp_path, port=won.getsockname()[1])
+        with listen(settings) as late:
+            won.listen()
+            async with Following(settings, lambda one: _Side(one, [])) as following:
+                with pytest.raises(SettingsError, match=f"cannot listen on .*:{settings.port}"):
+                    await answer_over_http(
+                        following, lambda _: Starlette(), late, over=lambda: False, said=""
+                    )

@@ -413,12 +413,14 @@ def test_a_body_without_end_is_hung_up_on(client: httpx.Client, world: World) ->
     assert client.get("/healthz").status_code == 200
 
 
-@pytest.mark.parametrize("body", [b"{", b"\xff\xfe", b"[" * 100_000, b'{"query": '])
+@pytest.mark.parametrize(
+    "body", [b"{", b"\xff\xfe", b"[" * 100_000, b'{"query": ', b'{"limit": %s}' % (b"9" * 5000)]
+)
 def test_what_is_not_json_is_refused(client: httpx.Client, body: bytes) -> None:
     for path in ("/v1/recall", "/v1/events"):
         response = client.post(path, content=body, headers=JSON_TYPE)
         assert response.status_code == 400
-        error_of(response)
+        assert error_of(response)["code"] == "invalid_json"
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])

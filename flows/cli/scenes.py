@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -51,8 +51,10 @@ from stores.scenes import (
     ProfileFile,
     SceneFolder,
     index_of,
+    normal_name,
     render,
 )
+from stores.scenes.names import name_key
 
 __all__ = [
     "BEING_REWRITTEN",
@@ -131,7 +133,7 @@ def show_scene(
     scope = scope_of(settings, tenant, agent, user, team)
     with _opened(settings) as folder:
         every = folder.files(scope, generation)
-    show_file(_path(name), every, shown(settings, scope, every), scope, json=json)
+    show_file(_path(name, every), every, shown(settings, scope, every), scope, json=json)
 
 
 @scenes.command("history")
@@ -203,10 +205,12 @@ def edit(
     """
     settings = memory_settings_from(data_dir=data_dir, brokers=brokers)
     scope = scope_of(settings, tenant, agent, user, team)
-    path, now = _path(name), SystemClock().now()
+    now = SystemClock().now()
     with _opened(settings) as folder:
         base = folder.current(scope).number
-        known = folder.files(scope).get(path)
+        files = folder.files(scope)
+        path = _path(name, files)
+        known = files.get(path)
         if known is not None and hides(settings, scope)(known):
             message = f"{path}: {BEING_REWRITTEN}; edit it after the next scene run"
             raise UserError(message)
@@ -330,8 +334,13 @@ def generation_json(one: Generation) -> dict[str, Any]:
     }
 
 
-def _path(name: str) -> str:
-    return name if name.lower().endswith(".md") else f"{name}.md"
+def _path(name: str, files: Collection[str]) -> str:
+    """Give the file that is meant: `Work and study` is Work-and-study.md, as it is written."""
+    path = name if name.lower().endswith(".md") else f"{name}.md"
+    if path in files:
+        return path
+    path = normal_name(path)
+    return next((one for one in files if name_key(one) == name_key(path)), path)
 
 
 def _read(file: Path) -> str:

@@ -73,6 +73,19 @@ def test_an_edit_is_a_generation_of_its_own_and_recall_has_it_after_the_next_run
     assert "zeppelins" not in answer["system_context"] + answer["user_context"]
 
 
+@pytest.mark.parametrize("name", ["Work and study", "work-and-study.md", "../Work-and-study"])
+def test_a_scene_is_found_by_its_title_and_not_made_a_second_time(
+    own: InProcess, tmp_path: Path, name: str
+) -> None:
+    text = tmp_path / "work.md"
+    text.write_text("She works at night.\n")
+    before = {item["path"] for item in own.json("scenes", "list", *ANA)["items"]}
+    said = own.run("scenes", "edit", name, "--file", str(text), *ANA).out
+    assert "Work-and-study.md is written" in said
+    assert "at night" in own.text("scenes", "show", name, *ANA)
+    assert {item["path"] for item in own.json("scenes", "list", *ANA)["items"]} == before
+
+
 def test_an_editor_is_used_and_its_failure_changes_nothing(
     own: InProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

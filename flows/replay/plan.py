@@ -21,6 +21,7 @@ from stores.records import LogRecord, SourcedEvent
 __all__ = ["Pace", "Reached", "ReplayPlan", "SharedTime", "Span", "in_scope", "place_of", "span_of"]
 
 Wanted = Callable[[LogRecord], bool]
+_MOST_AT_ONCE = 2000
 
 
 def place_of(option: str, text: str) -> Place:
@@ -151,8 +152,11 @@ class Pace:
 
     @property
     def batch_size(self) -> int:
-        """Give the events to read at once: a twentieth of a second's, within what is usual."""
-        return max(1, min(500, int(self.rate / 20))) if self.rate else 500
+        """Give the events to read at once: a twentieth of a second's, or very many without a pace.
+
+        The more are read at once, the more of a scope go through the dataflow together.
+        """
+        return max(1, min(_MOST_AT_ONCE, int(self.rate / 20))) if self.rate else _MOST_AT_ONCE
 
 
 @dataclass(slots=True)

@@ -32,6 +32,9 @@ Opener = Callable[[Settings], "AbstractContextManager[Opened]"]
 
 POLL_S = 0.2
 """Seconds between two looks at how far it is."""
+_RARER = 5
+"""How many times rarer than in live traffic snapshots are while history is read. Every scope has
+news between two of them, so each holds all scopes; and nobody waits for what a crash repeats."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,12 @@ class Share:
     rate: float = 0
     follow: bool = False
     keep_open: bool = False
+
+    @property
+    def snapshot_interval(self) -> timedelta:
+        """Give the time between two recovery snapshots."""
+        interval = timedelta(seconds=self.settings.snapshot_interval_s)
+        return interval if self.follow else _RARER * interval
 
 
 def run_share(
@@ -92,7 +101,7 @@ def run_share(
         flow = FlowRun(
             lambda: build_flow(share.flow, parts),
             recovery_folder(settings, share.flow),
-            timedelta(seconds=settings.snapshot_interval_s),
+            share.snapshot_interval,
             workers,
             member,
             log_name(settings, share.flow),

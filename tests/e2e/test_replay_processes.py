@@ -115,7 +115,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, kafka_broker: KafkaBroker) ->
             brokers=kafka_broker.bootstrap,
             topic_prefix=topics.prefix,
             topic_partitions=4,
-            snapshot_interval_s=0.2,
+            snapshot_interval_s=0.04,  # 0.2 while history is read
             scene_writer="off",
             llm_base_url=model.url,
             llm_model=SCRIPTED_MODEL,

@@ -129,8 +129,8 @@ def test_processes_that_share_a_moment_keep_to_one_pace() -> None:
 def test_no_pace_waits_for_nothing() -> None:
     pace = Pace(0, Turned())
     pace.spend(10**6)
-    assert (pace.wait_s(), pace.batch_size) == (0.0, 500)
-    assert [Pace(rate, Turned()).batch_size for rate in (1, 100, 10**6)] == [1, 5, 500]
+    assert (pace.wait_s(), pace.batch_size) == (0.0, 2000)
+    assert [Pace(rate, Turned()).batch_size for rate in (1, 100, 10**6)] == [1, 5, 2000]
 
 
 # --- the source ------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,9 @@ import pytest
 
 from connectors.settings import load_settings
 from flows.replay.counts import Counts
+from flows.replay.plan import Span
 from flows.replay.processes import why_threads
+from flows.replay.running import Share
 from stores.generations import AnswerMode
 
 SERVERS: dict[str, Any] = {"brokers": "kafka:9092", "milvus_uri": "http://milvus:19530"}
@@ -58,3 +62,10 @@ def test_counts_add_up_and_the_longest_time_stays() -> None:
         processor_s=2.0,
         offsets={0: 7, 1: 9},
     )
+
+
+def test_history_is_snapshot_more_rarely_than_live_traffic(tmp_path: Path) -> None:
+    settings = load_settings(data_dir=tmp_path, snapshot_interval_s=3.0)
+    history = Share(settings, "l1", Span({}, {}), {}, "recorded")
+    assert history.snapshot_interval == timedelta(seconds=15)
+    assert replace(history, follow=True).snapshot_interval == timedelta(seconds=3)

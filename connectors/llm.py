@@ -7,7 +7,6 @@ Three parts, from the outside in: :class:`RecordedChat` looks in the journal fir
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from connectors.llm_limits import CallGate, CallUse
 from connectors.metrics import ANSWERS_RECORDED_HITS, LLM_CALLS, LLM_TOKENS
 from connectors.openai_api import Endpoint, error_text, well_formed
 from connectors.settings import Settings
+from connectors.together import Together
 from stores.errors import MalformedAnswer, OversizedInput, SedimentError, ServiceUnavailable
 from stores.protocols import AnswerJournal, ChatAnswer, ChatModel, ChatRequest
 
@@ -236,9 +236,6 @@ def _read_answer(body: Any, request: ChatRequest, latency_s: float) -> ChatAnswe
 
 # --- recording -------------------------------------------------------------------------------
 
-_LookUp = tuple[str, "asyncio.Future[ChatAnswer | None]"]
-_LOOKED_UP_TOGETHER = 16  # more would wait long for one another where the journal is far away
-
 
 class RecordedChat:
     """Asks nothing twice: an answer is recorded under its request's hash before it is used.
@@ -259,8 +256,7 @@ class RecordedChat:
         self._asking: dict[
             tuple[asyncio.AbstractEventLoop, str], asyncio.Future[ChatAnswer | None]
         ] = {}
-        # What will be looked up once the loop has begun everything that it can begin now.
-        self._to_look_up: dict[asyncio.AbstractEventLoop, list[_LookUp]] = {}
+        self._recorded = Together(self._look_up)
 
     async def complete(self, request: ChatRequest) -> ChatAnswer:
         """Give the recorded answer, or ask and record."""
@@ -308,48 +304,18 @@ class RecordedChat:
         kept = await asyncio.to_thread(self._record, key, request, answer)
         return answer if kept.text == answer.text else kept
 
-    async def _recorded(self, key: str) -> ChatAnswer | None:
-        """Look a hash up, together with others that are asked for at the same moment."""
-        loop = asyncio.get_running_loop()
-        found: asyncio.Future[ChatAnswer | None] = loop.create_future()
-        if loop not in self._to_look_up:
-            self._to_look_up[loop] = []
-            loop.call_soon(self._look_up_all, loop)
-        self._to_look_up[loop].append((key, found))
-        return await found
-
-    def _look_up_all(self, loop: asyncio.AbstractEventLoop) -> None:
-        # In threads: a journal on a network can hang, and this loop serves every call. Several
-        # in one: going to a thread and back takes ten times as long as a look into a local file.
-        wanted = self._to_look_up.pop(loop)
-        for start in range(0, len(wanted), _LOOKED_UP_TOGETHER):
-            loop.run_in_executor(
-                None, self._look_up, loop, wanted[start : start + _LOOKED_UP_TOGETHER]
-            )
-
-    def _look_up(self, loop: asyncio.AbstractEventLoop, wanted: Sequence[_LookUp]) -> None:
+    def _look_up(self, keys: Sequence[str]) -> list[ChatAnswer | Exception | None]:
         found: list[ChatAnswer | Exception | None] = []
-        for key, _ in wanted:
+        for key in keys:
             try:
                 found.append(self._journal.get(key))
             except Exception as error:  # whoever asked for it is told
                 found.append(error)
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and with it who asked
-            loop.call_soon_threadsafe(_tell, wanted, found)
+        return found
 
     def _record(self, key: str, request: ChatRequest, answer: ChatAnswer) -> ChatAnswer:
         self._journal.put(key, request.prompt_version, answer, request.about)
         return self._journal.get(key) or answer
-
-
-def _tell(wanted: Sequence[_LookUp], found: Sequence[ChatAnswer | Exception | None]) -> None:
-    for (_, future), result in zip(wanted, found, strict=True):
-        if future.done():  # cancelled
-            continue
-        if isinstance(result, Exception):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
 
 
 def make_chat(

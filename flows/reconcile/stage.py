@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from connectors.metrics import RECALLABLE_SECONDS, RECONCILED
 from connectors.settings import DEFAULT_GATE_CHARS
+from connectors.together import Together
 from flows.forget.request import Forgetting, is_edit
 from flows.reconcile.forgetting import forget, reject
 from flows.reconcile.items import Decision, NewAtoms, StoredAtoms
 from flows.reconcile.judge import Judge
 from flows.reconcile.scope import ScopeAtoms
 from flows.reconcile.warm import WarmScope, WarmScopes
-from flows.reconcile.whole import scope_atoms, write_whole
+from flows.reconcile.whole import Write, scope_atoms, write_whole
 from stores.protocols import (
     AtomStore,
     ChatModel,
@@ -38,10 +40,11 @@ class Reconciler:
     """Reconciles and stores, in order; one scope's items never at the same time.
 
     With a model it is asked at most once a window, and only where something near is known;
-    without one, rules alone decide. Everything a window does is one write; then it returns. A
-    crash before the write repeats the question, whose recorded answer is found; a crash after
-    it finds the window applied, asks nothing, and names the same atoms again; a crash in the
-    middle of it is as one after it, for the rest is written when the scope is next read.
+    without one, rules alone decide. Everything a window does is one write; then it returns. Writes
+    of other scopes that are ready at the same moment go to the store in the same call. A crash
+    before the write repeats the question, whose recorded answer is found; a crash after it finds
+    the window applied, asks nothing, and names the same atoms again; a crash in the middle of it
+    is as one after it, for the rest is written when the scope is next read.
 
     Raises what store, embedder and model raise. Nothing is stored then: an atom is never stored
     because a model or a store could not be asked.
@@ -83,6 +86,7 @@ class Reconciler:
         )
         self._warm = WarmScopes()
         self._unfinished = unfinished or UnfinishedInMemory()
+        self._written = Together(partial(write_whole, store, self._unfinished))
 
     async def __call__(
         self, items: Sequence[NewAtoms | Forgetting], previous_error: str | None
@@ -219,8 +223,7 @@ class Reconciler:
                 for one, row in zip(unknown, rows, strict=True)
             }
         vectors = np.stack([known[one.atom_id, one.search_text()] for one in changed])
-        scope = changed[0].scope
-        await asyncio.to_thread(write_whole, self._store, self._unfinished, scope, changed, vectors)
+        await self._written(Write(changed, vectors))
         if self._judge is None:
             return
         active = [row for row, unit in enumerate(changed) if unit.status == "active"]

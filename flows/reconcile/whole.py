@@ -1,42 +1,75 @@
-"""Several rows as one write: all of them in the end, whatever happens in between."""
+"""Several rows as one write: all of them in the end, whatever happens in between.
+
+Writes of several scopes go to the store together; each stays whole by itself.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import orjson
 
+from stores.errors import Transient
 from stores.ids import scope_hash
 from stores.protocols import AtomStore, Embedder, UnfinishedWrites, Vectors
 from stores.records import Atom
 
-__all__ = ["scope_atoms", "to_finish", "write_whole"]
+__all__ = ["Write", "scope_atoms", "to_finish", "write_whole"]
 
 _VERSION = 1
 _log = logging.getLogger(__name__)
 
 
-def write_whole(
-    store: AtomStore,
-    unfinished: UnfinishedWrites,
-    scope: str,
-    atoms: Sequence[Atom],
-    vectors: Vectors,
-) -> None:
-    """Write atoms of one scope, so that :func:`scope_atoms` can end it after a crash. Blocking.
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What one window writes: atoms of one scope, one with those it supersedes, and their vectors.
 
-    One row alone is there or not, and needs no note. Raises what the parts raise; the scope
-    must then be read anew before anything else is decided about it.
+    One row alone is there or not. Several need a note, so that :func:`scope_atoms` can end the
+    write after a crash; whoever asked must then read the scope anew before anything else is
+    decided about it.
     """
-    if len(atoms) == 1:
-        store.upsert_atoms(atoms, vectors)
-        return
-    rows = ",".join(atom.model_dump_json() for atom in atoms)
-    unfinished.put(scope, f'{{"v":{_VERSION},"atoms":[{rows}]}}'.encode())
-    store.upsert_atoms(atoms, vectors)
-    unfinished.clear(scope)
+
+    atoms: Sequence[Atom]
+    vectors: Vectors
+
+    @property
+    def scope(self) -> str:
+        """Whose atoms they are."""
+        return self.atoms[0].scope
+
+
+def write_whole(
+    store: AtomStore, unfinished: UnfinishedWrites, writes: Sequence[Write]
+) -> list[Exception | None]:
+    """Write what windows of different scopes ask for, in one call. Blocking.
+
+    Gives for each the error that the parts raised. One that waiting may mend is that of all;
+    else each is tried by itself, so that a row which is refused harms its own window alone.
+    """
+    try:
+        _write_at_once(store, unfinished, writes)
+    except Transient as error:
+        return [error] * len(writes)
+    except Exception as error:
+        if len(writes) == 1:
+            return [error]
+        return [failed for one in writes for failed in write_whole(store, unfinished, [one])]
+    return [None] * len(writes)
+
+
+def _write_at_once(store: AtomStore, unfinished: UnfinishedWrites, writes: Sequence[Write]) -> None:
+    noted = [one for one in writes if len(one.atoms) > 1]
+    for one in noted:
+        rows = ",".join(atom.model_dump_json() for atom in one.atoms)
+        unfinished.put(one.scope, f'{{"v":{_VERSION},"atoms":[{rows}]}}'.encode())
+    atoms = [atom for one in writes for atom in one.atoms]
+    store.upsert_atoms(atoms, np.concatenate([one.vectors for one in writes]))
+    for one in noted:
+        unfinished.clear(one.scope)
 
 
 async def scope_atoms(

@@ -488,17 +488,18 @@ def test_answers_wanted_at_once_are_looked_up_together_beside_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = Watched(tmp_path / "answers.sqlite")
-    chat = RecordedChat(Fake(), journal)
-    first = together(*[chat.complete(asking(str(number))) for number in range(40)])
-    journal.threads.clear()
     looks: list[int] = []
     look_up = RecordedChat._look_up
 
-    def noted(self: RecordedChat, loop: Any, wanted: Sequence[Any]) -> None:
-        looks.append(len(wanted))
-        look_up(self, loop, wanted)
+    def noted(self: RecordedChat, keys: Sequence[str]) -> list[Any]:
+        looks.append(len(keys))
+        return look_up(self, keys)
 
     monkeypatch.setattr(RecordedChat, "_look_up", noted)
+    chat = RecordedChat(Fake(), journal)
+    first = together(*[chat.complete(asking(str(number))) for number in range(40)])
+    journal.threads.clear()
+    looks.clear()
     again = together(*[chat.complete(asking(str(number))) for number in range(40)])
     assert [one.text for one in again if isinstance(one, ChatAnswer) and one.recorded] == [
         one.text for one in first if isinstance(one, ChatAnswer)

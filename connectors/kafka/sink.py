@@ -60,6 +60,8 @@ class _Outbox:
 
     Producing to a missing topic would make brokers with the default settings create it, with
     one partition and without its cleanup policy.
+
+    :arg known: topics that are known to exist; shared by those that are given the same.
     """
 
     def __init__(
@@ -67,12 +69,13 @@ class _Outbox:
         connection: KafkaConnection,
         patience_s: float = 60.0,
         while_full: Callable[[], None] = lambda: None,
+        known: set[str] | None = None,
         **properties: Any,
     ) -> None:
         self.producer = Producer(connection.producer(patience_s) | properties)
         self._connection = connection
         self._while_full = while_full
-        self._known: set[str] = set()
+        self._known: set[str] = set() if known is None else known
 
     def know(self, topic: str) -> None:
         """See that a topic exists, once. Raises as :func:`topic_partitions` does."""
@@ -118,6 +121,7 @@ class KafkaSink(FixedPartitionedSink[Sequence[OutRecord], None]):
     def __init__(self, connection: KafkaConnection, stopping: Callable[[], bool] = never) -> None:
         self._connection = connection
         self._stopping = stopping
+        self._known: set[str] = set()  # topics; to ask takes 20 ms, in which a worker does nothing
 
     def list_parts(self) -> list[str]:
         """Name the writers."""
@@ -125,16 +129,18 @@ class KafkaSink(FixedPartitionedSink[Sequence[OutRecord], None]):
 
     def build_part(self, step_id: str, for_part: str, resume_state: None) -> _KafkaWriter:
         """Give a writer with its own producer."""
-        return _KafkaWriter(self._connection, self._stopping)
+        return _KafkaWriter(self._connection, self._stopping, self._known)
 
 
 class _KafkaWriter(StatefulSinkPartition[Sequence[OutRecord], None]):
-    def __init__(self, connection: KafkaConnection, stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self, connection: KafkaConnection, stopping: Callable[[], bool], known: set[str]
+    ) -> None:
         patience_s = connection.patience_s
         # An outage is counted from the last delivery and a record from when it was queued: so
         # the outage is over first, and says more.
         self._outbox = _Outbox(
-            connection, patience_s + _AWAY_S, self._still_waiting, error_cb=self._heard
+            connection, patience_s + _AWAY_S, self._still_waiting, known, error_cb=self._heard
         )
         self._stopping = stopping
         self._outage = Outage("writing", patience_s)

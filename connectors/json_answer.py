@@ -15,6 +15,7 @@ __all__ = ["parse_json_answer"]
 _MAX_REPAIR_CHARS = 100_000  # about 25,000 tokens: longer than any answer we allow
 _THOUGHT = re.compile(r"^\s*<think>.*?</think>", re.DOTALL)
 _PROSE_BRACKETS = re.compile(r"\[[^\[\]{}\"]*\]")
+_START = re.compile(r"[{\[]")
 _ELISION = re.compile(r",\s*(?:\.\.\.|…)\s*[}\]]")
 _END = {"sediment.end.of.answer": 1}
 _ANSWER_ONLY = "answer again with one JSON value and nothing else"
@@ -50,12 +51,11 @@ def parse_json_answer(text: str) -> object:
 
 
 def _find(text: str) -> object:
-    decoder = json.JSONDecoder(strict=False, object_pairs_hook=_distinct)
     values: list[object] = []
     at = 0
     while (start := _next_start(text, at)) is not None:
         try:
-            value, at = decoder.raw_decode(text, start)
+            value, at = _DECODER.raw_decode(text, start)
         except json.JSONDecodeError:
             brackets = _PROSE_BRACKETS.match(text, start)
             if brackets is None:
@@ -76,7 +76,7 @@ def _find(text: str) -> object:
 
 
 def _next_start(text: str, at: int) -> int | None:
-    found = re.compile(r"[{\[]").search(text, at)
+    found = _START.search(text, at)
     return None if found is None else found.start()
 
 
@@ -86,6 +86,9 @@ def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
         message = "a key stands twice"
         raise ValueError(message)
     return made
+
+
+_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_distinct)
 
 
 def _repair(text: str) -> object:

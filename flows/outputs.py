@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -50,6 +51,8 @@ __all__ = [
     "skipped",
     "stored",
 ]
+
+_outcomes = cache(OUTCOMES.labels)
 
 
 class Topics:
@@ -286,7 +289,7 @@ def letter_of(
 
 
 def _outcome(outcome: Outcome, topics: Topics) -> OutRecord:
-    OUTCOMES.labels(outcome.stage, outcome.result).inc()
+    _outcomes(outcome.stage, outcome.result).inc()
     # By scope, so that the outcomes of one scope keep their order: the audit rests on it.
     return _record(topics.outcomes, outcome.scope or outcome.outcome_id, outcome)
 

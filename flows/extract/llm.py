@@ -30,6 +30,7 @@ CODE_VERSION = 3
 """Raise it when the same answer could give other memories: it is part of every atom id."""
 
 _COMPLAINT_CHARS = 400
+_SEGMENTS_KEPT = SCENES_SEGMENTED.labels("kept")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ class LlmExtractor:
                 message = "\n".join(str(complaints[key]) for key in sorted(complaints))
                 raise MalformedAnswer(message) from error
         scenes = as_scenes(checked.segments)
-        SCENES_SEGMENTED.labels("kept").inc(len(scenes))
+        _SEGMENTS_KEPT.inc(len(scenes))
         for segments, _ in checked.segments:
             for reason in segments.dropped:
                 SCENES_SEGMENTED.labels(reason).inc()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +89,11 @@ def _pairs(run: str) -> Iterable[str]:
     return (run[at : at + 2] for at in range(max(1, len(run) - 1)))
 
 
+@lru_cache(maxsize=4096)
+def _weight(count: int, having: int) -> int:
+    return round(_DECIMALS * math.log(1 + (count - having + 0.5) / (having + 0.5)))
+
+
 class _Weights(dict[str, int]):
     """Weighs terms by how few atoms have them, in thousandths, as BM25 does.
 
@@ -99,9 +105,7 @@ class _Weights(dict[str, int]):
         self._count = count
 
     def __missing__(self, term: str) -> int:
-        having = len(self._postings.get(term, ()))
-        weight = round(_DECIMALS * math.log(1 + (self._count - having + 0.5) / (having + 0.5)))
-        self[term] = weight
+        weight = self[term] = _weight(self._count, len(self._postings.get(term, ())))
         return weight
 
 

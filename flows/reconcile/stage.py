@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -34,6 +34,8 @@ from stores.unfinished import UnfinishedInMemory
 __all__ = ["Reconciler"]
 
 _PAGE = 1000  # vectors read at once
+_reconciled = cache(RECONCILED.labels)
+_RECALLABLE = RECALLABLE_SECONDS.labels("atoms")
 
 
 class Reconciler:
@@ -140,11 +142,11 @@ class Reconciler:
             raise
         self._warm.put(scope, kept)
         for result, count in Counter(applied.results).items():
-            RECONCILED.labels(result).inc(count)
+            _reconciled(result).inc(count)
         if item.atoms:
             newest = max(sourced.record.timestamp_ms for sourced in item.window.events)
             age = self._clock.now().timestamp() - newest / 1000
-            RECALLABLE_SECONDS.labels("atoms").observe(max(0.0, age))
+            _RECALLABLE.observe(max(0.0, age))
         return StoredAtoms(
             applied.touched, refused=(*refused, *applied.refused), newer=applied.newer
         )
@@ -155,7 +157,7 @@ class Reconciler:
         if kept_out is None:
             return list(atoms), ()
         gone = {atom.atom_id for atom in atoms if kept_out.covers_atom(atom)}
-        RECONCILED.labels("forgotten").inc(len(gone))
+        _reconciled("forgotten").inc(len(gone))
         refused = tuple(
             RefusedMemory("forgotten", f"memory {number}")
             for number, atom in enumerate(atoms, start=1)

@@ -8,14 +8,17 @@ repeats what came after it, with the same ids. Neither loses anything.
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import os
 import re
 import shutil
 import signal
+import socket
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -39,6 +42,7 @@ __all__ = [
     "rare_gc",
     "recovery_store",
     "stop_on_signals",
+    "wait_until_heard",
 ]
 
 STOPPING = "stopping; once more to stop at once"
@@ -133,6 +137,31 @@ class PeerLost(ServiceUnavailable):
     """Another process of the cluster is gone."""
 
 
+def wait_until_heard(addresses: Sequence[str]) -> None:
+    """Wait until somebody listens at each of these addresses of this machine.
+
+    Bytewax connects to the processes before its own, and where nobody listens yet it tries again
+    a second later, while all wait for it.
+    """
+    for one in addresses:
+        while not _is_heard(one):
+            time.sleep(0.01)
+
+
+def _is_heard(address: str) -> bool:
+    """Say whether somebody listens, without a connection: the port then is nobody else's."""
+    host, _, port = address.rpartition(":")
+    with socket.socket() as mine:
+        mine.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            mine.bind((host, int(port)))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return True
+    return False
+
+
 class FlowRun:
     """One run of a dataflow, in a thread of its own so that signals and servers keep working.
 
@@ -198,6 +227,8 @@ class FlowRun:
         try:
             member = self._member
             with sole_user(self._recovery, in_cluster=member is not None and not member.apart):
+                if member is not None and not member.apart:
+                    wait_until_heard(member.addresses[: member.number])
                 cli_main(
                     self._build(),
                     workers_per_process=self._workers,

@@ -1,4 +1,4 @@
-"""A run on a disk that is full: said in a line, and with space again it goes on."""
+"""A run on a disk that is full, and one of several processes: what each waits for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import os
 import pty
 import resource
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -17,7 +19,8 @@ import pytest
 from bytewax.dataflow import Dataflow
 from bytewax.testing import TestingSink, TestingSource
 
-from flows.runner import FlowRun
+from flows import runner
+from flows.runner import FlowRun, wait_until_heard
 from stores.errors import ServiceUnavailable
 
 KEYS = 20
@@ -79,3 +82,32 @@ with stop_on_signals(StopSignal()):
     assert ended.returncode == 128 + signal.SIGINT
     assert b"\x1b[?25h" in said
     assert b"stopped at once" in said
+
+
+def test_a_process_waits_until_those_before_it_listen(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = threading.Semaphore(0)
+
+    def look(address: str) -> bool:
+        found = heard(address)
+        looked.release()
+        return found
+
+    heard = runner._is_heard
+    monkeypatch.setattr(runner, "_is_heard", look)
+    with socket.socket() as reserved, socket.socket() as other:
+        for one in (reserved, other):  # as the parent holds the port meanwhile
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        host, port = reserved.getsockname()
+        waiting = threading.Thread(target=wait_until_heard, args=([f"{host}:{port}"],), daemon=True)
+        waiting.start()
+        for _ in range(3):
+            assert looked.acquire(timeout=30)
+        assert waiting.is_alive()
+        other.bind((host, port))
+        other.listen()
+        waiting.join(30)
+        assert not waiting.is_alive()
+        other.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            other.accept()  # it asked without a connection, which would be taken for a process

@@ -43,4 +43,5 @@ class Progress:
     indexed: int = 0
     windows: int = 0
     ended: int = 0
+    given_up: int = 0
     layers: LayersProgress = field(default_factory=LayersProgress)

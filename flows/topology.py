@@ -232,6 +232,7 @@ def _l1(events: KeyedStream[Sequence[SourcedEvent]], parts: Parts) -> list[Writt
 
     def failed(window: Window, stage: str, failure: Failed[Any]) -> list[OutRecord]:
         progress.ended += 1
+        progress.given_up += 1
         left = without_forgotten(window, parts.kept_out)  # no dead letter for what was forgotten
         records = outputs.failed_window(left, stage, failure, topics) if left.events else []
         return [*taken_out(window, left), *records]

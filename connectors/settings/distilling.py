@@ -37,6 +37,7 @@ DEFAULT_GATE_MODES: dict[GateRule, GateMode] = {
     "too_long": "split",
 }
 DEFAULT_GATE_CHARS = 300
+_HTTP = r"^$|^https?://"
 _RESHAPED: tuple[GateRule, ...] = (
     "several_stages",
     "old_and_new_state",
@@ -93,6 +94,7 @@ class Distilling(BaseSettings):
     # Model
     llm_base_url: str = Field(
         default="",
+        pattern=_HTTP,
         description="OpenAI-compatible endpoint; empty means the rule-based extractor.",
     )
     llm_api_key: SecretStr = Field(default=SecretStr(""), description="Key of the endpoint.")
@@ -180,7 +182,9 @@ class Distilling(BaseSettings):
 
     # Embeddings
     embeddings_base_url: str = Field(
-        default="", description="OpenAI-compatible endpoint; empty means the bundled model."
+        default="",
+        pattern=_HTTP,
+        description="OpenAI-compatible endpoint; empty means the bundled model.",
     )
     embeddings_api_key: SecretStr = Field(default=SecretStr(""), description="Its key.")
     embeddings_model: str = Field(

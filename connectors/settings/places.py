@@ -70,6 +70,7 @@ class Places(BaseSettings):
     )
     redis_url: str = Field(
         default="",
+        pattern=r"^$|^(redis|rediss|unix)://",
         description="Redis for what processes share: recorded answers, locks, heat of scenes, "
         "limits of model calls and API keys. Empty: answers in the data folder, all else in each "
         "process.",

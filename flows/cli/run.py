@@ -216,6 +216,8 @@ def _told(name: FlowName, progress: Progress) -> str:
     if name == "l3":
         return f"{progress.read} jobs read, {layers.personas} persona jobs ended"
     told = f"{progress.read} events read, {progress.ended} windows ended"
+    if progress.given_up:
+        told += f" ({progress.given_up} of them given up: `sediment dlq list`)"
     told += f", {progress.indexed} events indexed" if name != "l1" else ""
     return told + (f", {layers.scenes} scene jobs ended" if name == "all" else "")
 

@@ -67,8 +67,13 @@ def test_command_line_before_environment_before_file_before_default(tmp_path: Pa
         ({"SEDIMENT_LLM_PRICES": '{"m": [1, -1]}'}, ["SEDIMENT_LLM_PRICES: m: a price"]),
         ({"SEDIMENT_LLM_DOLLARS_PER_DAY": "5"}, ["gpt-4o-mini has no price", "LLM_PRICES"]),
         ({"SEDIMENT_REQUIRE_BROKERS": "true"}, ["SEDIMENT_BROKERS: not set"]),
+        ({"SEDIMENT_REDIS_URL": "redis.example.org:6379"}, ["SEDIMENT_REDIS_URL", "redis"]),
+        (
+            {"SEDIMENT_LLM_BASE_URL": "llm:80", "SEDIMENT_EMBEDDINGS_BASE_URL": "/v1"},
+            ["SEDIMENT_LLM_BASE_URL", "SEDIMENT_EMBEDDINGS_BASE_URL", "https?://"],
+        ),
     ],
-    ids=["one", "two", "scope", "file", "json", "price", "negative", "dollars", "brokers"],
+    ids="one two scope file json price negative dollars brokers redis urls".split(),
 )
 def test_every_wrong_setting_is_named(
     env: dict[str, str], named: list[str], tmp_path: Path

@@ -11,6 +11,7 @@ from stores.embedded import open_embedded
 from tests.cli.in_process import ANA, InProcess, write_lines
 from tests.rig.events import at, body
 from tests.rig.kafka import KafkaBroker
+from tests.rig.scripted_llm import ScriptedLlm, refused
 
 
 @pytest.fixture
@@ -32,6 +33,14 @@ def test_it_says_what_it_did_and_what_extracts(ingested: InProcess) -> None:
     )
     assert "extraction: rule-based, no LLM is configured" in printed.err
     assert "0 windows ended" in ingested.run("run", "--embedded").out
+
+
+def test_what_was_given_up_is_said(ingested: InProcess, llm_server: ScriptedLlm) -> None:
+    """Below the halt rate the run ends well: without a word it would look as if all were well."""
+    llm_server.script = lambda _: refused(401)
+    asked = InProcess(ingested.data_dir, {"SEDIMENT_LLM_BASE_URL": llm_server.url})
+    printed = asked.run("run", "--embedded").out
+    assert "1 windows ended (1 of them given up: `sediment dlq list`)" in printed
 
 
 def test_the_log_in_the_data_folder_is_used_without_brokers_and_that_is_said(

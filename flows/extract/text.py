@@ -14,7 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from stores.records import UNNAMED, L0Event, SourcedEvent, Window
+from stores.records import L0Event, SourcedEvent, Window
+from stores.speakers import UNNAMED
 
 __all__ = [
     "clean_text",

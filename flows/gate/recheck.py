@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from flows.extract.text import clean_text
-from flows.gate.naming import unnamed
 from flows.gate.policy import Finding, GatePolicy, examine, verdict
 from flows.gate.subject import Subject
 from stores.records import Atom, IndexedEvent, Memory
+from stores.speakers import told_of_user
 
 __all__ = ["Rechecked", "judged_by_source", "recheck", "refused_alone", "said_in"]
 
@@ -45,7 +45,7 @@ def said_in(events: Iterable[IndexedEvent]) -> dict[str, str]:
 def recheck(atom: Atom, said: Mapping[str, str], policy: GatePolicy) -> Rechecked:
     """Try every rule on a stored atom. Changes nothing."""
     memory = Memory(
-        text=unnamed(atom.text, atom.said_by),
+        text=told_of_user(atom.text, atom.said_by),
         type=atom.type,
         priority=atom.priority,
         source_event_ids=atom.source_event_ids,

@@ -14,7 +14,8 @@ from datetime import datetime
 from flows.persona.draft import LIMITS, Draft, Mode, render_draft
 from flows.scenes.topics import NAMED, OTHER, TOPICS, topics_of
 from flows.scenes.writer import language_of, sentence_of, topic_title
-from stores.records import UNNAMED, Atom
+from stores.records import Atom
+from stores.speakers import UNNAMED
 
 __all__ = ["draft_by_rules", "persona_by_rules"]
 

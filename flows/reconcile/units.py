@@ -21,7 +21,8 @@ from typing import TypeVar
 
 from flows.reconcile.sameness import polarity, same_key
 from flows.reconcile.statements import is_composed, statements_of
-from stores.records import UNNAMED, Atom
+from stores.records import Atom
+from stores.speakers import UNNAMED
 from stores.value_keys import value_keys
 
 __all__ = ["Units", "is_void"]

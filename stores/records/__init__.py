@@ -12,7 +12,6 @@ All times are aware datetimes; every one of them is event time, never a wall clo
 from stores.records.atom import (
     ATOM_TYPES,
     CHAT_TYPES,
-    UNNAMED,
     WORK_TYPES,
     Atom,
     AtomStatus,
@@ -67,7 +66,6 @@ __all__ = [
     "MAX_EVENT_BYTES",
     "MAX_ID_CHARS",
     "SKIP_REASONS",
-    "UNNAMED",
     "WORK_TYPES",
     "Atom",
     "AtomStatus",

@@ -8,11 +8,9 @@ from pydantic import AwareDatetime, Field
 
 from stores.records.base import Contract
 from stores.slots import slot_words
+from stores.speakers import UNNAMED, told_of_user
 
-__all__ = ["ATOM_TYPES", "CHAT_TYPES", "UNNAMED", "WORK_TYPES", "Atom", "AtomStatus", "AtomType"]
-
-UNNAMED = "user"
-"""What ``said_by`` is where the producer gave the speaker no name."""
+__all__ = ["ATOM_TYPES", "CHAT_TYPES", "WORK_TYPES", "Atom", "AtomStatus", "AtomType"]
 
 AtomType = Literal[
     "persona", "episodic", "instruction", "work_fact", "work_task", "work_method", "work_artifact"
@@ -73,7 +71,9 @@ class Atom(Contract):
     def search_text(self) -> str:
         """Give what is embedded and indexed: the text, and in words what it is the value of.
 
-        "User moved to Lisbon" alone is not near the question where somebody lives.
+        "User moved to Lisbon" alone is not near the question where somebody lives. A speaker's
+        name is left out: it would be near every question that names them.
         """
-        words = slot_words(self.slot, self.text) if self.slot else ""
-        return f"{self.text} ({words})" if words else self.text
+        text = told_of_user(self.text, self.said_by)
+        words = slot_words(self.slot, text) if self.slot else ""
+        return f"{text} ({words})" if words else text

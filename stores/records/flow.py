@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from stores.records.atom import UNNAMED, AtomType
+from stores.records.atom import AtomType
 from stores.records.event import L0Event
 from stores.records.log import Headers, LogRecord, Position
+from stores.speakers import UNNAMED
 
 __all__ = [
     "ClosedBy",

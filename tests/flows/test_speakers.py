@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from flows.extract.work import ExtractWork
 from flows.gate import GatePolicy
-from flows.gate.naming import named, unnamed
+from flows.gate.naming import named
 from flows.gate.recheck import recheck
 from flows.persona.writer import persona_by_rules
 from flows.reconcile import NewAtoms, ScopeAtoms
 from flows.rules import RuleExtractor
 from stores.records import Atom, Window
+from stores.speakers import told_of_user
 from tests.rig.events import at, atom, sourced
 
 LISBON, ROME, PORTO = "lives in Lisbon.", "lives in Rome.", "lives in Porto."
@@ -66,7 +67,7 @@ def test_a_name_takes_the_place_of_the_user(text: str, who: str, told: str) -> N
 @given(st.sampled_from(["User lives in Rome.", "用户住在罗马。"]), st.text(max_size=60))
 def test_any_name_is_taken_back_or_was_never_put_in(text: str, who: str) -> None:
     told = named(text, who)
-    assert told == text or (who in told and unnamed(told, who) == text)
+    assert told == text or (who in told and told_of_user(told, who) == text)
 
 
 def test_what_one_person_says_ends_nothing_of_another_in_any_order() -> None:
@@ -142,3 +143,12 @@ def test_a_persona_by_rules_says_whose_each_line_is() -> None:
     assert "- Melanie's standing request: “no calls” (" in body
     alone = persona_by_rules([said[-1]], "chat", at(120))
     assert "- No calls (" in alone
+
+
+def test_a_speaker_s_name_is_no_word_to_search_by() -> None:
+    """It is in half of a shared scope's memories, and in most questions about them."""
+    by_nobody, by_caroline = lives("user", PORTO, 0), lives("Caroline", PORTO, 0)
+    assert by_caroline.text != by_nobody.text
+    assert by_caroline.search_text() == by_nobody.search_text()
+    own = atom("n", "User's name is Bo.", slot="name", said_by="Bo")
+    assert own.search_text().startswith("User's name is Bo.")

@@ -206,6 +206,17 @@ def test_what_was_said_by_somebody_the_question_names_goes_first(
     assert ("speaker" in weights.weigh([theirs])[0].factors) == named
 
 
+def test_so_does_a_memory_that_they_told() -> None:
+    theirs, other = (
+        Ranked("atoms", atom(who).model_copy(update={"said_by": who}), score, {})
+        for who, score in (("Maria", 1.0), ("user", 1.1))
+    )
+    for question, first in (("What did Maria paint?", theirs), ("Is the user well?", other)):
+        weights = replace(WEIGHTS, question=question)
+        assert weights.weigh([other, theirs])[0].id == first.id
+        assert "speaker" not in weights.weigh([other])[0].factors
+
+
 @pytest.mark.parametrize("role", ["assistant", "tool", "system"])
 def test_what_people_said_goes_before_what_an_assistant_said(role: str) -> None:
     person = Ranked("events", event("person"), 1.0, {})

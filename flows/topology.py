@@ -143,15 +143,30 @@ class _Decoded:
     refusals: list[tuple[str, list[OutRecord]]]
 
 
+def _read(
+    record: LogRecord, scope_fields: Sequence[str]
+) -> tuple[LogRecord, SourcedEvent | InvalidEvent]:
+    """Decode a record; of a dead letter that came again, the original.
+
+    A message that was given up behind the windows comes again with its window's id. One without
+    has headers that are not ours, and is a record like any other.
+    """
+    again = as_it_was(record) if record.headers else None
+    if again is not None:
+        was, redriven = again
+        value = decode(was, scope_fields, redriven)
+        lost = redriven.stage == "reconcile" and not redriven.window_id
+        if not lost or isinstance(value, InvalidEvent) or is_request(value):
+            return was, value
+    return record, decode(record, scope_fields)
+
+
 def _decoded(batch: Sequence[LogRecord], parts: Parts) -> _Decoded:
     events: list[SourcedEvent] = []
     tombstones: list[tuple[str, list[OutRecord]]] = []
     refusals: list[tuple[str, list[OutRecord]]] = []
     for record in batch:
-        redriven = None
-        if record.headers and (again := as_it_was(record)):
-            record, redriven = again  # noqa: PLW2901
-        value = decode(record, parts.scope_fields, redriven)
+        record, value = _read(record, parts.scope_fields)  # noqa: PLW2901
         if isinstance(value, InvalidEvent):
             key = (record.key or b"").decode("latin-1")
             refusals.append((key, outputs.refused(record, value, parts.topics)))

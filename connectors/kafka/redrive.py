@@ -8,6 +8,8 @@ again: same position, same time, same window id, so the same atoms and the same 
 
 from __future__ import annotations
 
+import re
+
 from connectors.kafka.deadletter import DeadLetter, split_headers
 from stores.records import LogRecord, OutRecord, Position, Redriven
 
@@ -28,6 +30,9 @@ REDRIVE_HEADERS: tuple[str, ...] = (REDRIVE_HEADER, *_PLACE, *_WINDOW)
 """Every header a redriven record may have, in the order of writing; those about a window are
 left out where there is none."""
 
+_STAGES = frozenset({"decode", "index", "extract", "reconcile", "scenes", "persona"})
+_WINDOWS_ONLY = "extract"  # what fails here is a window; behind it a request may fail as well
+_WINDOW_ID = re.compile(r"[0-9a-f]{32}")
 _MAX_INT = 2**63 - 1
 _MAX_TIMESTAMP_MS = 253_402_300_799_999  # the last moment of year 9999
 
@@ -89,8 +94,14 @@ def as_it_was(record: LogRecord) -> tuple[LogRecord, Redriven] | None:
 
 def _possible(record: LogRecord, redriven: Redriven) -> bool:
     _, partition, offset = record.position
+    if redriven.window_id:
+        placed = _WINDOW_ID.fullmatch(redriven.window_id) is not None
+    else:
+        placed = redriven.stage != _WINDOWS_ONLY
     return (
-        0 <= partition <= _MAX_INT
+        placed
+        and redriven.stage in _STAGES
+        and 0 <= partition <= _MAX_INT
         and 0 <= offset <= _MAX_INT
         and -1 <= record.timestamp_ms <= _MAX_TIMESTAMP_MS
         and 0 <= redriven.window_index < (redriven.window_size or 1)

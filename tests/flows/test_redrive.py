@@ -17,6 +17,7 @@ from connectors.kafka.redrive import REDRIVE_HEADERS, as_it_was, redriven_from
 from flows import outputs
 from flows.decode import decode
 from flows.dedup import _FirstOnly
+from flows.topology import _read
 from flows.upkeep.redrive import Case, Wanted
 from flows.window import Ended, ScopeWindows, WindowPolicy
 from flows.window.operator import _WindowLogic
@@ -85,6 +86,19 @@ def test_a_redriven_record_is_its_original_again() -> None:
     assert was[0] == original
 
 
+def test_a_message_that_failed_behind_the_windows_and_names_none_is_an_ordinary_record() -> None:
+    """Taken for a dead letter it would be dropped, without an outcome: nothing waits for it."""
+    (window,) = windows_of(conversation(1))
+    log = MemoryLog()
+    log.append(outputs.failed_window(window, "reconcile", given_up(window), TOPICS))
+    again = read_later(cases_of(log).all()[0].redriven()[0])
+    assert _read(again, FIELDS)[0].position == window.events[0].position
+    without = replace(again, headers=tuple(one for one in again.headers if "window" not in one[0]))
+    was, event = _read(without, FIELDS)
+    assert isinstance(event, SourcedEvent)
+    assert (was, event.redriven, event.position) == (without, None, without.position)
+
+
 def test_a_window_that_fails_again_leaves_the_same_letters_and_outcome() -> None:
     """Nothing of the redrive stays in them, however often it is repeated."""
     (window,) = windows_of(conversation(3))
@@ -106,6 +120,9 @@ def test_a_window_that_fails_again_leaves_the_same_letters_and_outcome() -> None
         ("sediment-window-index", b"3"),
         ("sediment-window-index", b"-1"),
         ("sediment-topic", b"\xff"),
+        ("sediment-stage", b"by hand"),
+        ("sediment-window-id", b"a window"),
+        ("sediment-window-id", b""),
     ],
 )
 def test_headers_that_are_not_ours_make_an_ordinary_record(name: str, value: bytes) -> None:

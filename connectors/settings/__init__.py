@@ -6,7 +6,10 @@ name in capitals), the file named by ``SEDIMENT_CONFIG`` (TOML), its default her
 
 from __future__ import annotations
 
+import logging
 import os
+from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,8 @@ __all__ = [
     "load_settings",
 ]
 
+logger = logging.getLogger(__name__)
+
 
 class Settings(Serving, Distilling, Places):  # fields come in the order of the last base first
     """Sediment's effective settings. Frozen; pass it, never read the environment elsewhere."""
@@ -76,8 +81,13 @@ class Settings(Serving, Distilling, Places):  # fields come in the order of the 
 def load_settings(**overrides: Any) -> Settings:
     """Read the settings; ``overrides`` (from the command line) win, ``None`` means not given.
 
+    A variable that is none of them but nearly reads like one is warned of, once.
+
     Raises :class:`~stores.errors.SettingsError` listing every setting that is wrong at once.
     """
+    for name in sorted(os.environ):
+        if name.startswith(_PREFIX):
+            _warn_if_misspelt(name)
     try:
         return Settings(**{name: value for name, value in overrides.items() if value is not None})
     except ValidationError as error:
@@ -86,8 +96,22 @@ def load_settings(**overrides: Any) -> Settings:
         raise SettingsError(message) from None
 
 
+_PREFIX = "SEDIMENT_"
+_NEARLY = 0.85  # LLM_MODL and LLM_MODEL have 0.94; what a cluster sets for its services is below
 _LINE = "\n  "
 _AS_JSON = ("dict_type", "list_type", "tuple_type")
+
+
+@cache
+def _warn_if_misspelt(variable: str) -> None:
+    name = variable.removeprefix(_PREFIX).lower()
+    if name in Settings.model_fields or name == "config":
+        return
+    for near in get_close_matches(name, Settings.model_fields, 1, _NEARLY):
+        logger.warning(
+            "%s is no setting and does nothing; did you mean %s%s?",
+            variable, _PREFIX, near.upper(),
+        )  # fmt: skip
 
 
 def _told(problem: ErrorDetails) -> str:

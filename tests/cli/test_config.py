@@ -94,6 +94,20 @@ def test_a_wrong_file_is_named(text: str, told: str, tmp_path: Path) -> None:
     assert told in printed.err
 
 
+def test_a_misspelt_variable_is_warned_of_and_what_a_cluster_sets_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = {
+        "SEDIMENT_LLM_MODL": "a model",
+        "SEDIMENT_REDIS_PORT": "tcp://10.0.0.1:6379",
+        "SEDIMENT_QUERY_SERVICE_HOST": "10.0.0.2",
+    }
+    for _ in range(2):
+        InProcess(tmp_path, env).run("config", "show")
+    told = "SEDIMENT_LLM_MODL is no setting and does nothing; did you mean SEDIMENT_LLM_MODEL?"
+    assert [line for line in caplog.messages if "no setting" in line] == [told]
+
+
 def test_no_process_begins_an_embedded_log_where_brokers_are_required(tmp_path: Path) -> None:
     cli = InProcess(tmp_path / "data", {"SEDIMENT_REQUIRE_BROKERS": "true"})
     for verb in (("run", "l1"), ("run", "--embedded"), ("serve",), ("mcp", "--http"), ("status",)):

@@ -22,6 +22,7 @@ from connectors.query.relevance import Relevance
 from stores.errors import RequestTimedOut, SedimentError
 from stores.protocols import Hit, SearchArm, SeenProfile, Vectors
 from stores.records import Atom, IndexedEvent, Profile
+from stores.speakers import UNNAMED
 
 __all__ = ["ARMS", "Parts", "item_of", "nearest_scenes"]
 
@@ -108,6 +109,13 @@ class Parts:
         """Leave out what must not be shown, as :meth:`keep` does."""
         scope = self._query.scope
         return [one for one in events if one.scope == scope and _says_something(one.text)]
+
+    def speakers(self) -> set[str]:
+        """Give the names of who said what was found."""
+        found = (hit.record for hits in self.hits.values() for hit in hits)
+        names = {one.said_by if isinstance(one, Atom) else one.name for one in found
+                 if isinstance(one, (Atom, IndexedEvent))}  # fmt: skip
+        return {name for name in names if name and name != UNNAMED}
 
     def rank(self, layer: SearchLayer, relevant: Relevance) -> list[Ranked]:
         """Fuse what the arms of a layer gave."""

@@ -294,11 +294,15 @@ class Recall:
             try:
                 await asyncio.gather(*arms)
             finally:
-                ranked = parts.rank(layer, relevant)
+                ranked = parts.rank(layer, relevant) if layer != "scenes" else []
             if layer == "events" and ranked:
                 await self._look_around(query, ranked, parts)
 
-        await asyncio.gather(reading, *(both(layer) for layer in layers))
+        try:
+            await asyncio.gather(reading, *(both(layer) for layer in layers))
+        finally:
+            if "scenes" in layers:  # last, for the other layers know who speaks
+                parts.rank("scenes", relevant.without(parts.speakers()))
 
     async def _embed(self, text: str, parts: Parts) -> Vectors | None:
         return await parts.answer_of("embed", self._embedder.embed_query(text))

@@ -29,6 +29,7 @@ _SHARE = 0.3  # of the question's words
 _LETTERS = "a-zà-öø-ÿ"
 _LATIN = re.compile(f"[{_LETTERS}'0-9]+")
 _NUMBER = re.compile("[0-9]")
+_TWO_APOSTROPHES = re.compile(f"[{_LETTERS}]'[a-z]+'[{_LETTERS}]")  # behind them a word begins
 _IRREGULAR = frozenset({"die", "lie", "tie"})
 # Question words and particles of Chinese, which no server's tokenizer drops for us.
 _CHINESE_STOPS = re.compile(
@@ -45,6 +46,7 @@ class Relevance:
     """
 
     def __init__(self, question: str, floor: float | None) -> None:
+        self._question = question
         self._floor = floor
         self._words = frozenset(_words(query_terms(question)))
         # A question of stop words only ("Who am I?") is about everything.
@@ -54,6 +56,20 @@ class Relevance:
         self._numbers = frozenset(word for word in self._words if _NUMBER.search(word))
         self._stems = self._words.difference(self._other, self._numbers)
         self._begins = _beginning(self._stems)
+
+    def without(self, names: Collection[str]) -> Relevance:
+        """Judge as if the question named none of ``names``.
+
+        For what tells of several people: that it names one of them says nothing of its matter. A
+        question of names alone is about everything.
+        """
+        words = {word for name in names for word in name.split() if len(word) > 1}
+        if not words:
+            return self
+        either = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+        name = re.compile(f"(?<![{_LETTERS}0-9])(?:{either})(?![{_LETTERS}0-9])", re.IGNORECASE)
+        question = name.sub(" ", self._question)
+        return self if question == self._question else Relevance(question, self._floor)
 
     def __call__(self, text: str, cosine: float | None) -> bool:
         """Say whether a hit counts.
@@ -70,8 +86,10 @@ class Relevance:
         if shared < self._needed and self._numbers:
             shared += len(self._numbers.intersection(index_terms(text).split()))
         if shared < self._needed and self._begins is not None:
-            found = " ".join(self._begins.findall(folded.replace("’", "'")))
-            shared += len(self._stems.intersection(index_terms(found).split()))
+            text = folded.replace("’", "'")
+            if _TWO_APOSTROPHES.search(text) is None:
+                text = " ".join(self._begins.findall(text))
+            shared += len(self._stems.intersection(index_terms(text).split()))
         return shared >= self._needed
 
 

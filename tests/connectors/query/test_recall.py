@@ -642,3 +642,22 @@ async def test_who_said_it_is_told_by_name(searcher: FakeSearcher) -> None:
     assert answer.items[0].speaker == "Mara"
     assert "- Mara said: I live alone" in answer.user_context
     assert said.search_text() == "Mara: I live alone"
+
+
+@pytest.mark.asyncio
+async def test_a_scene_that_names_a_speaker_is_not_found_by_the_name_alone(
+    searcher: FakeSearcher,
+) -> None:
+    """Every scene of a shared scope names those who speak there."""
+    said = replace(event("e1", "I sold the old piano"), name="Mara")
+    searcher.answers = {
+        ("events", "keyword"): hits(said),
+        ("profiles", "keyword"): hits(
+            profile("scene", "work.md", "Long story.", "Mara bakes bread"),
+            profile("scene", "music.md", "Long story.", "Mara sold a piano"),
+        ),
+    }
+    async with recalling(searcher) as recall:
+        answer = await recall.recall(RecallQuery(SCOPE, "Has Mara got a piano?"))
+    scenes = [one.text for one in answer.items if one.layer == "scene"]
+    assert scenes == ["music (music.md): Mara sold a piano"]

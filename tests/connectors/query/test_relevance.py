@@ -3,7 +3,7 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from connectors.query.relevance import OFFLINE_FLOOR, Relevance
@@ -72,6 +72,7 @@ a_text = st.lists(
 
 
 @given(question=a_word, text=a_text)
+@example(question="lying", text="dying'dying'lying")
 def test_looking_at_beginnings_finds_what_stemming_every_word_finds(
     question: str, text: str
 ) -> None:
@@ -87,3 +88,22 @@ def test_looking_at_beginnings_finds_what_stemming_every_word_finds(
     found = len(latin & terms) + sum(word in folded for word in words - latin)
     needed = max(1, -(-len(words) * 3 // 10))
     assert Relevance(question, None)(text, None) is (found >= needed)
+
+
+@pytest.mark.parametrize(
+    ("question", "names", "text", "counts"),
+    [
+        ("What did Mara paint?", {"Mara Santos"}, "Mara bakes bread", False),
+        ("What did Mara paint?", {"Mara Santos"}, "Mara paints boats", True),
+        ("What did MARA paint?", {"mara"}, "Mara bakes bread", False),
+        ("What did Maramaris paint?", {"Mara"}, "Maramaris bakes bread", True),
+        ("小林喜欢什么音乐", {"小林"}, "小林住在杭州", False),
+        ("小林喜欢什么音乐", {"小林"}, "小林喜欢古典音乐", True),
+        ("Who is Mara?", {"Mara"}, "Bo bakes bread", True),
+        ("What did Mara paint?", set(), "Mara bakes bread", True),
+    ],
+)
+def test_a_name_left_out_is_no_word_that_is_shared(
+    question: str, names: set[str], text: str, counts: bool
+) -> None:
+    assert Relevance(question, OFFLINE_FLOOR).without(names)(text, None) is counts

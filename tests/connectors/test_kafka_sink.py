@@ -203,3 +203,16 @@ def test_a_missing_topic_is_not_made_by_writing(kafka_broker: KafkaBroker) -> No
     for _ in range(2):
         with pytest.raises(SettingsError, match="sediment topics create"):
             KafkaAppender(connection).append([OutRecord("not-made", b"k", b"v")])
+
+
+def test_the_writers_of_a_process_ask_once_for_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(sink, "topic_partitions", lambda _, topic: asked.append(topic))
+    one = KafkaSink(KafkaConnection("127.0.0.1:1"))
+    writers = [one.build_part("out", name, None) for name in one.list_parts()]
+    for topic in ("atoms", "outcomes", "atoms"):
+        for writer in writers:
+            writer._know(topic)
+    assert asked == ["atoms", "outcomes"]
+    for writer in writers:
+        writer.close()

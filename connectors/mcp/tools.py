@@ -235,7 +235,7 @@ class _Tools:
                 user=user,
             )
             answer = await forget(service, caller, request)
-            return f"Asked for as {answer.event_id}; it is gone in a moment."
+            return f"Asked for as {answer.event_id}; what goes by these ids is gone in a moment."
 
         return await self._called("forget", ctx, "write", asked)
 

@@ -53,6 +53,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chr
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     started = webdriver.Chrome(options=options, service=Service(driver))
+    started.implicitly_wait(10)  # a click may return before the next page is there
     try:
         yield started
     finally:

@@ -8,7 +8,13 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    ProcessCollector,
+    generate_latest,
+)
 
 from connectors.query.app import create_app
 from stores.errors import ServiceUnavailable
@@ -121,10 +127,17 @@ def test_stages_of_this_process_and_of_others_are_shown(
     tokens.labels("m", "prompt").inc(45_000)
     tokens.labels("m", "completion").inc(2_300)
     Counter("sediment_llm_cost_dollars", "", ["model"], registry=registry).labels("m").inc(0.31)
-    Counter("sediment_answers_recorded_hits", "", registry=registry).inc(17)
+    Counter("sediment_answers_recorded_hits", "", registry=registry).inc(12)
     held = Gauge("sediment_llm_held", "", ["reason"], registry=registry)
     held.labels("budget").set(1)
     held.labels("paused").set(0)
+    # The other process is this one too: it gets figures of its own, not those earlier tests left.
+    elsewhere = CollectorRegistry()
+    ProcessCollector(registry=elsewhere)
+    Counter("sediment_answers_recorded_hits", "", registry=elsewhere).inc(5)
+    monkeypatch.setattr(
+        "connectors.query.routes.health.generate_latest", lambda: generate_latest(elsewhere)
+    )
     monkeypatch.setattr("connectors.query.ui.stages.REGISTRY", registry)
     monkeypatch.setattr("connectors.query.ui.stages._TIMEOUT_S", 60.0)  # a busy machine
     with socket.create_server(("127.0.0.1", 0)) as silent:

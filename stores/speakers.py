@@ -7,8 +7,9 @@ tells none of them from the others. Pure, for English, Chinese, Japanese, Korean
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-__all__ = ["UNNAMED", "told_of", "told_of_user"]
+__all__ = ["UNNAMED", "people_of", "told_of", "told_of_user"]
 
 UNNAMED = "user"
 """What ``said_by`` is where the producer gave the speaker no name."""
@@ -20,6 +21,18 @@ _OPENING = re.compile(
 _ANYWHERE = re.compile(r"\bUser\b(?! [A-Z])|用户|使用者|ユーザー|사용자")
 _THE_USER = re.compile(rf"{_OPENING.pattern}|{_ANYWHERE.pattern}")
 _HAN = re.compile(r"[\u3400-\u9fff]")
+
+
+def people_of(speakers: Iterable[str]) -> list[str]:
+    """Name each person once, in the order of their first words; who has no name is left out.
+
+    >>> people_of(["Caroline", "user", "Melanie", "CAROLINE", ""])
+    ['Caroline', 'Melanie']
+    """
+    first: dict[str, str] = {}
+    for name in speakers:
+        first.setdefault(name.casefold(), name)
+    return [name for folded, name in first.items() if folded not in ("", UNNAMED)]
 
 
 def told_of(text: str, who: str) -> str:

@@ -22,7 +22,7 @@ from connectors.query.relevance import Relevance
 from stores.errors import RequestTimedOut, SedimentError
 from stores.protocols import Hit, SearchArm, SeenProfile, Vectors
 from stores.records import Atom, IndexedEvent, Profile
-from stores.speakers import UNNAMED
+from stores.speakers import people_of
 
 __all__ = ["ARMS", "Parts", "item_of", "nearest_scenes"]
 
@@ -110,12 +110,11 @@ class Parts:
         scope = self._query.scope
         return [one for one in events if one.scope == scope and _says_something(one.text)]
 
-    def speakers(self) -> set[str]:
+    def speakers(self) -> list[str]:
         """Give the names of who said what was found."""
         found = (hit.record for hits in self.hits.values() for hit in hits)
-        names = {one.said_by if isinstance(one, Atom) else one.name for one in found
-                 if isinstance(one, (Atom, IndexedEvent))}  # fmt: skip
-        return {name for name in names if name and name != UNNAMED}
+        return people_of(one.said_by if isinstance(one, Atom) else one.name or "" for one in found
+                         if isinstance(one, (Atom, IndexedEvent)))  # fmt: skip
 
     def rank(self, layer: SearchLayer, relevant: Relevance) -> list[Ranked]:
         """Fuse what the arms of a layer gave."""

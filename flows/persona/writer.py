@@ -15,7 +15,7 @@ from flows.persona.draft import LIMITS, Draft, Mode, render_draft
 from flows.scenes.topics import NAMED, OTHER, TOPICS, topics_of
 from flows.scenes.writer import language_of, sentence_of, topic_title
 from stores.records import Atom
-from stores.speakers import UNNAMED
+from stores.speakers import people_of
 
 __all__ = ["draft_by_rules", "persona_by_rules"]
 
@@ -61,7 +61,7 @@ def persona_by_rules(atoms: Sequence[Atom], mode: Mode, at: datetime) -> str:
 def draft_by_rules(atoms: Sequence[Atom], mode: Mode, at: datetime) -> Draft:
     """Sort atoms into the sections of a persona."""
     ordered = sorted(atoms, key=lambda atom: (atom.occurred_at, atom.atom_id))
-    people = _people(ordered)
+    people = people_of(atom.said_by for atom in ordered)
     topics = topics_of(ordered)
     sections: dict[str, list[str]] = {}
     for atom in ordered:
@@ -74,12 +74,6 @@ def draft_by_rules(atoms: Sequence[Atom], mode: Mode, at: datetime) -> Draft:
     name = ", ".join(people[:_MOST_NAMED]) if len(people) > 1 else own
     summary = _archetype(ordered, apart=len(people) > 1)
     return Draft(name, summary, {key: tuple(one) for key, one in sections.items()})
-
-
-def _people(atoms: Sequence[Atom]) -> list[str]:
-    """Name who told the atoms, in the order of their first ones; nobody's name is left out."""
-    named = (atom.said_by for atom in atoms if atom.said_by != UNNAMED)
-    return list({name.casefold(): name for name in named}.values())
 
 
 def _section(atom: Atom, topic: str, at: datetime) -> str:

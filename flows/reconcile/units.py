@@ -22,7 +22,7 @@ from typing import TypeVar
 from flows.reconcile.sameness import polarity, same_key
 from flows.reconcile.statements import is_composed, statements_of
 from stores.records import Atom
-from stores.speakers import UNNAMED
+from stores.speakers import people_of
 from stores.value_keys import value_keys
 
 __all__ = ["Units", "is_void"]
@@ -395,8 +395,7 @@ def _excludes(unit: Atom, other: Atom) -> bool:
 
 def _of_different_people(unit: Atom, other: Atom) -> bool:
     """Say whether both have a name, and another one. Who is not named may be either."""
-    names = {one.said_by.casefold() for one in (unit, other)} - {UNNAMED}
-    return len(names) > 1
+    return unit.said_by != other.said_by and len(people_of((unit.said_by, other.said_by))) > 1
 
 
 def _when(atom: Atom) -> tuple[datetime, bool, str, str]:

@@ -20,7 +20,7 @@ from flows.extract.language import in_another_language
 from flows.extract.modes import CHAT, LEAST_PRIORITY, Mode, details_of
 from flows.extract.prompt import Line
 from flows.extract.segments import Segments, read_segments
-from flows.extract.slots import normal_slot
+from flows.extract.slots import slot_of_text
 from flows.extract.text import said_by
 from flows.extract.told import in_third_person, is_question, only_assistant_said
 from flows.rules.dated import resolved
@@ -204,7 +204,7 @@ def _memory(
         type=kind,
         priority=priority,
         source_event_ids=tuple(dict.fromkeys(line.sourced.event.event_id for line in sources)),
-        slot=_slot_of(item.get("slot"), kind),
+        slot=_slot_of(item.get("slot"), kind, text),
         activity_start=start,
         activity_end=None if start and end and end < start else end,
         valid_until=_if_to_come(until, sources),
@@ -230,9 +230,9 @@ def _when_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
     return {short: item.get(name) for short, name in names.items()}
 
 
-def _slot_of(value: object, kind: AtomType) -> str | None:
+def _slot_of(value: object, kind: AtomType, text: str) -> str | None:
     # An event does not replace an earlier one, so it fills no slot.
-    return None if kind == "episodic" else normal_slot(value)
+    return None if kind == "episodic" else slot_of_text(value, text)
 
 
 def _if_to_come(end: datetime | None, sources: Sequence[Line]) -> datetime | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["KNOWN_SLOTS", "SHOWN_SLOTS", "WORK_SLOTS", "normal_slot"]
+__all__ = ["KNOWN_SLOTS", "SHOWN_SLOTS", "WORK_SLOTS", "normal_slot", "slot_of_text"]
 
 KNOWN_SLOTS = (
     "name",
@@ -92,6 +92,19 @@ _PETS = {
     "宠物": "pet",
     "兔子": "rabbit", "仓鼠": "hamster", "鹦鹉": "parrot", "乌龟": "turtle", "金鱼": "goldfish",
 }  # fmt: skip
+_OTHER_KIN = (
+    "sister", "brother", "sibling", "son", "parent", "partner", "cousin", "aunt", "uncle", "niece",
+    "nephew", "twin", "boss", "manager",
+)  # fmt: skip
+_MANY = ("friend", "colleague", "coworker", "neighbour", "neighbor", "classmate", "朋友", "同事",
+         "邻居", "同学")  # fmt: skip
+_PERSON = "|".join(sorted({*_KIN, *_KIN.values(), *_OTHER_KIN, *_MANY}, key=len, reverse=True))
+_OF_SOMEBODY = re.compile(
+    r"(?:(?:The )?[Uu]ser['’]s |用户的?)"
+    r"(?P<who>(?:(?:older|elder|big|oldest|younger|little|youngest|twin|late|best)[- ])?"
+    rf"(?:{_PERSON})(?:-in-law)?)(?![a-z])(?P<theirs>(?:['’]s |的?)(?:{_PERSON})(?![a-z]))?"
+)
+_SHARED = ("family", "relationship")  # theirs as much as the user's
 # Common things that people like, avoid or call their favourite, Chinese and English synonyms.
 _THINGS = {
     "饮料": "drink", "beverage": "drink", "颜色": "colour", "color": "colour", "食物": "food",
@@ -150,6 +163,26 @@ def normal_slot(value: object) -> str | None:
         if parts[0] in {"family", "pet"} and parts[2:] == ["name"]:
             del parts[2]
     return ".".join(parts)
+
+
+def slot_of_text(value: object, text: str) -> str | None:
+    """Give the slot of a text, beneath the relative that it tells of; ``None`` where one has many.
+
+    A model that notes where the user's sister lives may well call it the user's home, and the
+    user would move there with her.
+
+    >>> slot_of_text("home.city", "User's sister lives in Ghent.")
+    'family.sister.home.city'
+    >>> slot_of_text("age", "用户女儿七岁。"), slot_of_text("job", "User's friend is a vet.")
+    ('family.daughter.age', None)
+    """
+    slot = normal_slot(value)
+    told = slot and slot.split(".")[0] not in _SHARED and _OF_SOMEBODY.match(text)
+    if not slot or not told:
+        return slot
+    if told["theirs"] or told["who"].endswith(_MANY):
+        return None
+    return normal_slot(f"family.{told['who']}.{'job' if slot == 'job.title' else slot}")
 
 
 def _kin(word: str) -> str:

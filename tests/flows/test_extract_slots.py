@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from flows.extract.slots import KNOWN_SLOTS, WORK_SLOTS, normal_slot
+from flows.extract.slots import KNOWN_SLOTS, WORK_SLOTS, normal_slot, slot_of_text
 from flows.rules import chinese, english
 from stores.slots import slot_words
 
@@ -52,6 +52,34 @@ def test_what_is_no_name_is_no_slot(value: object) -> None:
 def test_a_word_that_ends_in_s_is_not_cut_into_nonsense(word: str) -> None:
     expected = {"gas": "gas"}.get(word, word)
     assert normal_slot(f"favourite.{word}") == f"favourite.{expected}"
+
+
+@pytest.mark.parametrize(
+    ("slot", "text", "told"),
+    [
+        ("home.city", "User's older sister Eva lives in Ghent.", "family.older-sister.home.city"),
+        ("home.city", "The user’s mother-in-law lives in Ghent.", "family.mother-in-law.home.city"),
+        ("job.title", "User's dad works as a baker.", "family.father.job"),
+        ("job.title", "用户的妹妹是药剂师。", "family.younger-sister.job"),
+        ("pet.rabbit", "User's daughter has a rabbit.", "family.daughter.pet.rabbit"),
+        ("favourite.drink", "User's son likes cocoa most.", "family.son.favourite.drink"),
+        ("name", "User's sister is called Ann.", "family.sister"),
+        ("home.city", "User's best friend moved to Ghent.", None),
+        ("job.title", "用户的同事是设计师。", None),
+        ("age", "User's sister's daughter is 7.", None),
+        ("age", "用户姐姐的女儿七岁。", None),
+        ("family.sister", "User's sister is called Ann.", "family.sister"),
+        ("relationship", "User's wife and user are divorced.", "relationship"),
+        ("name", "User's name is Sonja.", "name"),
+        ("job.title", "User's sonography work is their job.", "job.title"),
+        ("home.city", "User lives in Ghent with a sister.", "home.city"),
+        ("home.city", "用户和妹妹住在杭州。", "home.city"),
+    ],
+)
+def test_what_holds_for_somebody_else_is_no_value_of_the_users(
+    slot: str, text: str, told: str | None
+) -> None:
+    assert slot_of_text(slot, text) == told
 
 
 def test_normalising_twice_is_normalising_once() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -57,6 +58,8 @@ logger = logging.getLogger(__name__)
 _LOOK_AGAIN_S = 2.0
 """Seconds between looks for brokers that are away."""
 _ANSWER_S = 10.0
+_CLOSE_S = 5.0
+"""Seconds that the last commit of a source has; of brokers that are away it would take minutes."""
 _SETTLE_S = 0.1
 _SETTLING = frozenset(
     {
@@ -79,6 +82,8 @@ class _KafkaCursor:
 
     :arg start: an offset to resume from, or a place to look up.
     :arg group: consumer group to commit offsets to, or ``None`` to commit nowhere.
+    :arg given_up: set once a commit was not waited for any longer; shared by the partitions of a
+        source, so that they wait once.
     """
 
     def __init__(
@@ -91,11 +96,13 @@ class _KafkaCursor:
         end: Place | None,
         group: str | None,
         watch: _PartitionWatch | None = None,
+        given_up: threading.Event | None = None,
     ) -> None:
         self._topic = topic
         self._partition = partition
         self._commits = group is not None
         self._watch = watch
+        self._given_up = given_up or threading.Event()
         self._timeout_s = connection.request_timeout_s
         properties = connection.consumer(group or "sediment-reader")
         self._consumer = Consumer({**properties, "on_commit": _log_commit})
@@ -222,7 +229,14 @@ class _KafkaCursor:
         return self._next
 
     def close(self) -> None:
-        self._consumer.close()
+        # It waits for the last commit, whatever its timeouts, for as long as brokers are away: a
+        # flow that has given them up, or was asked to stop, would not end.
+        closing = threading.Thread(target=self._consumer.close, name="kafka-close", daemon=True)
+        closing.start()
+        if not self._given_up.is_set():
+            closing.join(_CLOSE_S)
+        if closing.is_alive():
+            self._given_up.set()
 
 
 def _log_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
@@ -317,6 +331,7 @@ class KafkaSource(FixedPartitionedSource[LogRecord, int]):
         self._stopping = stopping
         self._batch_size = batch_size
         self._partition_check_s = partition_check_s
+        self._given_up = threading.Event()
 
     def list_parts(self) -> list[str]:
         """Name the topic's partitions, as they are now."""
@@ -337,6 +352,7 @@ class KafkaSource(FixedPartitionedSource[LogRecord, int]):
             end=None if self._end is None else self._end.of(partition),
             group=self._group,
             watch=self._new_watch() if partition == 0 else None,
+            given_up=self._given_up,
         )
         return LogPartition(
             cursor, paused=self._paused, stopping=self._stopping, batch_size=self._batch_size

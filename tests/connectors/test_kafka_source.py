@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -173,6 +174,29 @@ def test_a_broker_that_stays_away_ends_the_reading(
     finally:
         kafka_broker.start()
         cursor.close()
+
+
+@pytest.mark.slow
+def test_a_commit_that_no_broker_takes_does_not_keep_a_flow_from_ending(
+    connection: KafkaConnection, kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an outage that was given up; seeds 9058 and 9094 of the fault rig."""
+    topic = kafka_broker.create_topic(partitions=2)
+    KafkaAppender(connection).append([OutRecord(topic, b"%d" % key, b"v") for key in range(20)])
+    source = KafkaSource(connection, topic, group="frozen")
+    parts = [source.build_part("in", name, None) for name in source.list_parts()]
+    for part in parts:
+        while not part.next_batch():
+            pass
+    with kafka_broker.frozen():
+        for part in parts:
+            assert part.snapshot() > 0
+        for part, seconds in zip(parts, (0.5, 3600.0), strict=True):  # the second one not at all
+            monkeypatch.setattr(source_module, "_CLOSE_S", seconds)
+            closing = threading.Thread(target=part.close, daemon=True)
+            closing.start()
+            closing.join(30)
+            assert not closing.is_alive()
 
 
 def test_added_partitions_are_reported_once(

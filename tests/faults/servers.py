@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing as mp
-import os
-import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
@@ -52,29 +50,6 @@ class Servers:
         process.start()
         return process
 
-    @contextmanager
-    def frozen_broker(self) -> Iterator[None]:
-        """Have the broker answer nobody: connections stay, as behind a dead network."""
-        pid = self._broker_pid()
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            os.kill(pid, signal.SIGCONT)
-            self._wait_for_broker()
-
-    def _wait_for_broker(self) -> None:
-        """Wait until it answers: it has been away from itself for longer than its session lasts."""
-        admin = self.broker.admin()
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                admin.list_topics(timeout=10)
-                break
-            except KafkaException:
-                if time.monotonic() > deadline:
-                    raise
-
     def forget_locks(self, prefix: str) -> None:
         """Take away what a process that was killed still holds, as if its minute were over."""
         with redis.Redis.from_url(self.redis.url) as client:
@@ -96,11 +71,6 @@ class Servers:
                 return bool(client.ping())
             except redis.RedisError:
                 return False
-
-    def _broker_pid(self) -> int:
-        process = self.broker._process
-        assert process is not None
-        return process.pid
 
 
 @contextmanager

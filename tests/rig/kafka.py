@@ -109,6 +109,29 @@ class KafkaBroker:
                 self._process.wait()
             self._process = None
 
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Have it answer nobody: connections stay, as behind a dead network."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+            self._wait_until_back()
+
+    def _wait_until_back(self) -> None:
+        """Wait until it answers: it has been away from itself for longer than its session lasts."""
+        admin = self.admin()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                admin.list_topics(timeout=10)
+                break
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+
     def create_topic(self, partitions: int = 1, **config: str) -> str:
         """Create a topic with a name of its own; underscores in ``config`` stand for dots."""
         name = f"test-{self._name_seed}-{next(self._names)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 import uuid
@@ -19,17 +20,18 @@ from connectors.settings import Settings, load_settings
 from flows.parts import recovery_folder
 from stores.records import OutRecord
 from tests.faults.conversation import Conversation, conversation
-from tests.faults.flow_process import FlowProcess
+from tests.faults.flow_process import STACKS, FlowProcess, stacks_file
 from tests.faults.judge import Final, Judged, faults_found, final_state
 from tests.faults.points import open_gate, read_trace
 from tests.faults.scenario import Between, Outside, Run, Scenario
 from tests.faults.servers import PATIENCE_S, Servers, Topics
 from tests.faults.unreliable_llm import Unreliable
 
-__all__ = ["Driver", "Verdict"]
+__all__ = ["Driver", "Verdict", "stacks_of"]
 
 CONCURRENCY = 4
 _POLL_S = 0.005
+_STACKS_S = 5.0
 _SPARE = 4
 """Calls that time out on a busy machine while their answer is being recorded: asked again."""
 
@@ -257,7 +259,7 @@ class _OneRun:
                 )
             if step.outside is not None:
                 self._outside(step.outside, process, number)
-            self._wait(lambda: process.exitcode is not None, f"process {number} to end")
+            self._wait_for_end(process, f"process {number} to end")
         finally:
             self.script.on_chat = None
             self.script.down = ""
@@ -306,14 +308,14 @@ class _OneRun:
             self._still_there(process)
             servers.broker.start()
         elif outside.what == "broker frozen":
-            with servers.frozen_broker():
+            with servers.broker.frozen():
                 open_gate(self._folder, number)
                 time.sleep(outside.seconds)
                 self._still_there(process)
         elif outside.what == "broker unreachable":
-            with servers.frozen_broker():
+            with servers.broker.frozen():
                 open_gate(self._folder, number)
-                self._wait(lambda: process.exitcode is not None, "the flow to give up the broker")
+                self._wait_for_end(process, "the flow to give up the broker")
         elif outside.what == "redis flushed":
             with redis.Redis.from_url(servers.redis.url) as client:
                 if not client.dbsize():
@@ -326,6 +328,15 @@ class _OneRun:
             time.sleep(outside.seconds)
             self._still_there(process)
             servers.redis.start()
+
+    def _wait_for_end(self, process: ForkServerProcess, what: str) -> None:
+        try:
+            self._wait(lambda: process.exitcode is not None, what)
+        except TimeoutError as error:
+            # Where it stands is gone once it is killed, and it may not come to stand there again.
+            stacks = stacks_file(self._folder, self.number)
+            message = f"{error}; its threads stand at\n{stacks_of(process, stacks)}"
+            raise TimeoutError(message) from None
 
     @staticmethod
     def _still_there(process: ForkServerProcess) -> None:
@@ -357,6 +368,18 @@ class _OneRun:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"waited {PATIENCE_S:g} s for {what}")
             time.sleep(_POLL_S)
+
+
+def stacks_of(process: ForkServerProcess, file: Path) -> str:
+    """Have a process write down where its threads stand, and give what it wrote."""
+    os.kill(process.pid or 0, STACKS)
+    before, deadline = -1, time.monotonic() + _STACKS_S
+    while (size := file.stat().st_size) != before or not size:
+        if time.monotonic() > deadline:
+            break
+        before = size
+        time.sleep(_STACKS_S / 50)
+    return file.read_text(errors="replace")
 
 
 def _bytes_in(folder: Path) -> Sequence[tuple[str, bytes]]:

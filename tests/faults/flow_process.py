@@ -6,9 +6,11 @@ milliseconds, where a new interpreter takes seconds.
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import resource
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -42,8 +44,13 @@ from tests.faults.wrapped import (
 )
 from tests.rig.scripted_llm import bag_of_words
 
-__all__ = ["PATIENT", "Embedder", "FlowProcess", "StoreKind", "opened_store", "run_flow"]
+__all__ = [
+    "PATIENT", "STACKS", "Embedder", "FlowProcess", "StoreKind", "opened_store", "run_flow",
+    "stacks_file", "write_stacks_when_asked",
+]  # fmt: skip
 
+STACKS = signal.SIGUSR1
+"""Asks a process of the flow where its threads stand."""
 _ANSWER_S = 120.0
 StoreKind = Literal["stand-in", "milvus-lite"]
 PATIENT = RetryPolicy(backoff_s=(0.05, 0.1, 0.2, 0.4, *[0.5] * 16), conflict_s=0.1)
@@ -90,6 +97,7 @@ def run_flow(what: FlowProcess) -> None:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
+    write_stacks_when_asked(what.folder, what.number)
     points = Points(what.injections, what.folder, what.number)
     settings = load_settings(**what.settings)
     if settings.broker_patience_s > _ANSWER_S:  # else it is to be given up
@@ -111,6 +119,16 @@ def run_flow(what: FlowProcess) -> None:
                     run.wait(0.02)
                 run.wait()
     points.note("ended", count=parts.progress.ended)
+
+
+def stacks_file(folder: Path, number: int) -> Path:
+    """Name the file for the stacks of a process that does not end."""
+    return folder / f"stacks-{number}"
+
+
+def write_stacks_when_asked(folder: Path, number: int) -> None:
+    """Have this process write where its threads stand whenever it is sent :data:`STACKS`."""
+    faulthandler.register(STACKS, file=stacks_file(folder, number).open("ab"))
 
 
 def _be_patient_with_the_broker(seconds: float) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing as mp
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from tests.faults.conversation import conversation
-from tests.faults.drive import Driver
-from tests.faults.flow_process import PATIENT
+from tests.faults.drive import Driver, stacks_of
+from tests.faults.flow_process import PATIENT, stacks_file, write_stacks_when_asked
+from tests.faults.points import Injection, Points, open_gate, read_trace
 from tests.faults.scenario import FAULTS, VARIANTS, Run, Scenario
 from tests.faults.servers import running_servers
 from tests.faults.unreliable_llm import FAILURES
@@ -85,6 +88,23 @@ def test_the_last_process_of_every_scenario_is_left_alone_or_rides_a_fault_out()
         last = Scenario.of(seed).steps[-1]
         assert isinstance(last, Run)
         assert (last.ends, last.follow) == ("done", False)
+
+
+def test_a_process_that_does_not_end_says_where_it_stands(tmp_path: Path) -> None:
+    process = mp.get_context("forkserver").Process(target=_stands_at_a_gate, args=(tmp_path,))
+    process.start()
+    while not read_trace(tmp_path):
+        assert process.is_alive()
+    said = stacks_of(process, stacks_file(tmp_path, 1))
+    open_gate(tmp_path, 1)
+    process.join()
+    assert "_wait_at_gate" in said
+    assert "_stands_at_a_gate" in said
+
+
+def _stands_at_a_gate(folder: Path) -> None:
+    write_stacks_when_asked(folder, 1)
+    Points((Injection("gate", "retry"),), folder, 1).passed("retry")
 
 
 def test_patience_outlasts_whatever_the_model_does() -> None:

@@ -189,6 +189,7 @@ def flow_parts(
                 pending=pending,
                 failure_limit=limit,
                 stopping=stop,
+                log_patience_s=settings.broker_patience_s,
                 **limits,  # type: ignore[arg-type]
             )
             return stack.enter_context(AsyncStage(spec))

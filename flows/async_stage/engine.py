@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import copy
 import heapq
 import itertools
 import logging
+import math
 import random
 import threading
 import time
@@ -25,9 +27,9 @@ from connectors.metrics import (
     STAGE_RETRIES_WAITING,
 )
 from flows.async_stage.lane import Call, Done, Failed, Lane, PendingItem
-from flows.async_stage.pressure import FailureLimit, FailureTally, PendingWork
+from flows.async_stage.pressure import FailureLimit, FailureTally, LogPatience, PendingWork
 from flows.async_stage.retry import INTERNAL_ERROR, RetryPolicy, describe, reason_of
-from stores.errors import FlowHalted, RequestTimedOut, UserError
+from stores.errors import FlowHalted, LogAway, RequestTimedOut, UserError
 from stores.protocols import Clock
 
 __all__ = ["Engine", "StageSpec", "StageStatus", "Work"]
@@ -69,6 +71,7 @@ class StageSpec(Generic[I, O]):
     :arg timeout_s: seconds after which a call is cancelled and counts as ``RequestTimedOut``.
     :arg stopping: true once the flow was asked to stop: no call is begun any more.
     :arg grace_s: seconds that calls in flight then have to end.
+    :arg log_patience_s: see :class:`LogPatience`.
     :arg aclose: awaited on the stage's loop before it ends, to close clients that belong to it.
     :arg spread: gives random numbers in [0, 1) for the jitter of retries.
     """
@@ -85,6 +88,7 @@ class StageSpec(Generic[I, O]):
     failure_limit: FailureLimit = field(default_factory=FailureLimit)
     stopping: Callable[[], bool] = _never
     grace_s: float = 10.0
+    log_patience_s: float = math.inf
     aclose: Callable[[], Awaitable[None]] | None = None
     spread: Callable[[], float] = random.random
 
@@ -115,7 +119,8 @@ class Engine(Generic[I, O]):
     thousands of items starves nobody.
 
     Every method that a worker calls raises :class:`~stores.errors.FlowHalted` once the stage has
-    halted, before it gives out anything: what is not emitted stays in the snapshot.
+    halted (:class:`~stores.errors.LogAway` where it is the log that stays away), before it gives
+    out anything: what is not emitted stays in the snapshot.
     """
 
     def __init__(self, spec: StageSpec[I, O]) -> None:
@@ -131,7 +136,8 @@ class Engine(Generic[I, O]):
         self._alarm_timer: asyncio.TimerHandle | None = None
         self._tasks: dict[asyncio.Task[None], Lane[I, O]] = {}
         self._tally = FailureTally(spec.name, spec.failure_limit)
-        self._halted: FlowHalted | None = None
+        self._halted: FlowHalted | LogAway | None = None
+        self._log_patience = LogPatience(spec.name, spec.log_patience_s)
         self._grace_ends: float | None = None
         self._gauge = STAGE_IN_FLIGHT.labels(spec.name)
         # Looked up when somebody reads the metrics, and only then.
@@ -252,7 +258,7 @@ class Engine(Generic[I, O]):
     def _raise_if_over(self) -> None:
         if self._halted is not None:
             # A fresh one each time: several workers raise it, and each adds its own traceback.
-            raise FlowHalted(self._halted.message) from self._halted.__cause__
+            raise copy.copy(self._halted) from self._halted.__cause__
         if self._ending:
             message = f"stage {self._spec.name}: closed while its flow was running"
             raise FlowHalted(message)
@@ -390,6 +396,7 @@ class Engine(Generic[I, O]):
             if lane not in self._lanes or self.ended:
                 return
             if error is None:
+                self._log_patience.answered()
                 lane.succeed(call, outputs)
                 self._tally.succeeded(len(outputs))
             else:
@@ -416,6 +423,10 @@ class Engine(Generic[I, O]):
         if reason == INTERNAL_ERROR:
             _log.error("stage %s: a bug in its work function", spec.name, exc_info=error)
         at, spread = spec.clock.now(), spec.spread()
+        if isinstance(error, LogAway):
+            self._halted = self._log_patience.away(error, at)
+            if self._halted is not None:
+                return
         verdicts = [spec.retry.decide(error, known, at, spread) for known in call.failures]
         failures = [seen for seen, _ in verdicts]
         due = verdicts[0][1]  # the same for all: they are on the same footing

@@ -1,17 +1,18 @@
-"""Two limits that keep a stage healthy: how much may wait, and how much may fail."""
+"""Limits that keep a stage healthy: how much waits, how much fails, how long the log is away."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter, deque
 from dataclasses import dataclass
+from datetime import datetime
 
 from prometheus_client import Gauge
 
 from connectors.metrics import STAGE_PENDING
-from stores.errors import FlowHalted
+from stores.errors import FlowHalted, LogAway
 
-__all__ = ["FailureLimit", "FailureTally", "PendingWork"]
+__all__ = ["FailureLimit", "FailureTally", "LogPatience", "PendingWork"]
 
 
 class PendingWork:
@@ -116,3 +117,33 @@ class FailureTally:
         self._last.append(reason)
         if reason is not None:
             self._failed[reason] += 1
+
+
+class LogPatience:
+    """For how long the log may stay away from a stage's calls, if none ends well. Not thread-safe.
+
+    Source and sink count its silence themselves. But at end of input both stand still until the
+    calls have ended, and calls that need the log are made again for as long as it is away.
+    """
+
+    def __init__(self, stage: str, seconds: float) -> None:
+        self._stage = stage
+        self._seconds = seconds
+        self._since: datetime | None = None
+
+    def answered(self) -> None:
+        """Note that a call has ended well."""
+        self._since = None
+
+    def away(self, error: LogAway, at: datetime) -> LogAway | None:
+        """Note that the log was away from a call; an error when that is so for too long."""
+        self._since = self._since or at
+        lasted = (at - self._since).total_seconds()
+        if lasted <= self._seconds:
+            return None
+        why = error.message.removeprefix(f"{error.service}: ")
+        message = (
+            f"{why}; stage {self._stage} waited for {lasted:.0f} s (SEDIMENT_BROKER_PATIENCE_S "
+            "says how long it may). Nothing is lost: start the flow again when the brokers are back"
+        )
+        return LogAway(error.service, message)

@@ -1,11 +1,15 @@
-"""How much may wait and how much may fail: the counts alone."""
+"""How much may wait, how much may fail and how long the log may be away: the counts alone."""
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 import pytest
 
 from flows.async_stage import FailureLimit, PendingWork
-from flows.async_stage.pressure import FailureTally
+from flows.async_stage.pressure import FailureTally, LogPatience
+from stores.errors import LogAway
+from tests.flows.stage_rig import START
 
 
 def test_sources_pause_from_the_cap_on() -> None:
@@ -48,3 +52,18 @@ def test_only_the_last_items_count() -> None:
     assert "6 of the last 10" in halt.message
     assert "(6 timeout; the last: late)" in halt.message
     assert "start again" in halt.message
+
+
+def test_a_log_that_stays_away_is_given_up_and_one_that_comes_back_is_not() -> None:
+    patience = LogPatience("extract", 60.0)
+    error = LogAway("kafka", "no answer")
+
+    def away(seconds: float) -> LogAway | None:
+        return patience.away(error, START + timedelta(seconds=seconds))
+
+    assert [away(seconds) for seconds in (0, 30, 60)] == [None, None, None]
+    patience.answered()
+    assert [away(seconds) for seconds in (61, 121)] == [None, None]
+    given_up = away(122)
+    assert given_up is not None
+    assert given_up.message.startswith("kafka: no answer; stage extract waited for 61 s")

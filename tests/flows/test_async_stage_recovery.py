@@ -17,7 +17,7 @@ from bytewax.errors import BytewaxRuntimeError
 
 from flows.async_stage import Done, Failed, FailureLimit, PendingWork
 from flows.async_stage.engine import Engine
-from stores.errors import FlowHalted, RateLimited, RequestRefused, SettingsError
+from stores.errors import FlowHalted, LogAway, RateLimited, RequestRefused, SettingsError
 from tests.flows.stage_rig import (
     Abort,
     Gate,
@@ -271,6 +271,22 @@ def test_error_that_a_person_must_repair_halts_at_once() -> None:
     halt = halt_of(raised.value)
     assert halt.message == "stage under_test: llm_model: no such model"
     assert isinstance(halt.__cause__, SettingsError)
+
+
+def test_a_log_that_stays_away_stops_the_flow_at_end_of_input_too(tmp_path: Path) -> None:
+    """Nobody reads or writes any more then; seed 9274 of the fault rig."""
+    away = ScriptedWork(always={ITEMS[1]: LogAway("kafka", "no answer")})
+    out: list[Result] = []
+    with pytest.raises(BytewaxRuntimeError) as raised:
+        run(ITEMS[:3], stage_of(away, log_patience_s=100.0), tmp_path / "recovery", out)
+    error: BaseException | None = raised.value
+    while error is not None and not isinstance(error, LogAway):
+        error = error.__cause__
+    assert error is not None
+    assert "no answer; stage under_test waited for" in str(error)
+    run(ITEMS[:3], stage_of(ScriptedWork()), tmp_path / "recovery", out)
+    assert {result.item for _, result in out if isinstance(result, Done)} == set(ITEMS[:3])
+    assert not any(isinstance(result, Failed) for _, result in out)
 
 
 def test_closing_under_a_running_flow_halts_it() -> None:

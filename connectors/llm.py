@@ -236,6 +236,9 @@ def _read_answer(body: Any, request: ChatRequest, latency_s: float) -> ChatAnswe
 
 # --- recording -------------------------------------------------------------------------------
 
+_UNRECORDED_KEPT = 1000
+"""More than calls can be in flight, each of a few kilobytes."""
+
 
 class RecordedChat:
     """Asks nothing twice: an answer is recorded under its request's hash before it is used.
@@ -246,7 +249,8 @@ class RecordedChat:
     - Only answers with the finish reason ``stop`` are recorded; another one is returned and
       forgotten.
     - A journal that is down fails the call with its own ``Transient``; an answer that came
-      but could not be recorded is not used.
+      but could not be recorded is not used. It is kept for the next time it is asked for, in this
+      process: otherwise an outage of the journal would be paid for at every retry.
     """
 
     def __init__(self, chat: ChatModel, journal: AnswerJournal) -> None:
@@ -256,6 +260,7 @@ class RecordedChat:
         self._asking: dict[
             tuple[asyncio.AbstractEventLoop, str], asyncio.Future[ChatAnswer | None]
         ] = {}
+        self._unrecorded: dict[str, ChatAnswer] = {}
         self._recorded = Together(self._look_up)
 
     async def complete(self, request: ChatRequest) -> ChatAnswer:
@@ -298,11 +303,18 @@ class RecordedChat:
             ANSWERS_RECORDED_HITS.inc()
             tracing.note({"sediment.recorded_answer": True})
             return recorded
-        answer = await self._chat.complete(request)
+        answer = self._unrecorded.get(key) or await self._chat.complete(request)
         if answer.finish_reason != "stop":
             return answer
+        self._keep(key, answer)
         kept = await asyncio.to_thread(self._record, key, request, answer)
+        self._unrecorded.pop(key, None)
         return answer if kept.text == answer.text else kept
+
+    def _keep(self, key: str, answer: ChatAnswer) -> None:
+        self._unrecorded[key] = answer
+        if len(self._unrecorded) > _UNRECORDED_KEPT:  # of questions that nobody asks again
+            del self._unrecorded[next(iter(self._unrecorded))]
 
     def _look_up(self, keys: Sequence[str]) -> list[ChatAnswer | Exception | None]:
         found: list[ChatAnswer | Exception | None] = []

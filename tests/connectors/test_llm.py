@@ -18,6 +18,7 @@ from connectors.metrics import ANSWERS_RECORDED_HITS, LLM_CALLS, LLM_TOKENS
 from connectors.settings import Settings
 from stores.answers import SqliteAnswers
 from stores.errors import (
+    LogAway,
     MalformedAnswer,
     OversizedInput,
     RateLimited,
@@ -391,6 +392,30 @@ def test_an_answer_is_recorded_before_it_is_returned(llm_server: ScriptedLlm) ->
 
     with pytest.raises(ServiceUnavailable):
         ask(RecordedChat(client(llm_server), Down()), asking())
+
+
+def test_an_answer_that_could_not_be_recorded_is_not_paid_again(
+    journal: SqliteAnswers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stage comes again and again while the log is away."""
+    put, attempts = SqliteAnswers.put, list[str]()
+
+    def late(self: SqliteAnswers, key: str, *arguments: Any, **more: Any) -> None:
+        attempts.append(key)
+        if len(attempts) < 4:
+            raise LogAway("kafka", "scripted")
+        put(self, key, *arguments, **more)
+
+    monkeypatch.setattr(SqliteAnswers, "put", late)
+    fake = Fake()
+    chat = RecordedChat(fake, journal)
+    for _ in range(3):
+        with pytest.raises(LogAway):
+            ask(chat, asking())
+    assert (ask(chat, asking()).text, fake.asked) == ("answer 1", 1)
+    assert ask(chat, asking()).recorded
+    ask(chat, asking("something else"))
+    assert fake.asked == 2
 
 
 class Fake:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from stores.errors import ServiceUnavailable
@@ -11,7 +11,7 @@ from stores.errors import ServiceUnavailable
 if TYPE_CHECKING:
     import redis  # its import takes 0.2 s, so only a process that is given Redis does it
 
-__all__ = ["redis_client", "redis_errors"]
+__all__ = ["redis_client", "redis_errors", "why_away"]
 
 _SERVICE = "redis"
 _TIMEOUT_S = 5.0
@@ -41,3 +41,14 @@ def redis_errors() -> Iterator[None]:
     except redis.RedisError as error:
         # The class only: texts of connection errors can hold the URL with its password.
         raise ServiceUnavailable(_SERVICE, type(error).__name__) from None
+
+
+def why_away(url: str) -> str:
+    """Say why Redis does not answer; empty when it does."""
+    with closing(redis_client(url)) as client:
+        try:
+            with redis_errors():
+                client.ping()
+        except ServiceUnavailable as away:
+            return away.message.removeprefix(f"{_SERVICE}: ")
+    return ""

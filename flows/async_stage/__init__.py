@@ -1,8 +1,8 @@
 """LLM and store calls beside a dataflow: keyed order, bounded concurrency, retries, recovery.
 
 Read in this order: ``retry`` (when to try again), ``lane`` (the queue of one key), ``pressure``
-(how much may wait and how much may fail), ``engine`` (the loop that makes the calls),
-``operator`` (how Bytewax sees it).
+(how much may wait and how much may fail), ``away`` (how people learn of what it waits for),
+``engine`` (the loop that makes the calls), ``operator`` (how Bytewax sees it).
 """
 
 from flows.async_stage.engine import StageSpec, StageStatus, Work

@@ -26,6 +26,7 @@ from connectors.metrics import (
     STAGE_RETRIES,
     STAGE_RETRIES_WAITING,
 )
+from flows.async_stage.away import Away
 from flows.async_stage.lane import Call, Done, Failed, Lane, PendingItem
 from flows.async_stage.pressure import FailureLimit, FailureTally, LogPatience, PendingWork
 from flows.async_stage.retry import INTERNAL_ERROR, RetryPolicy, describe, reason_of
@@ -136,6 +137,7 @@ class Engine(Generic[I, O]):
         self._alarm_timer: asyncio.TimerHandle | None = None
         self._tasks: dict[asyncio.Task[None], Lane[I, O]] = {}
         self._tally = FailureTally(spec.name, spec.failure_limit)
+        self._away = Away(spec.name)
         self._halted: FlowHalted | LogAway | None = None
         self._log_patience = LogPatience(spec.name, spec.log_patience_s)
         self._grace_ends: float | None = None
@@ -399,6 +401,7 @@ class Engine(Generic[I, O]):
                 self._log_patience.answered()
                 lane.succeed(call, outputs)
                 self._tally.succeeded(len(outputs))
+                self._away.succeeded()
             else:
                 self._failed(lane, call, error)
             self._enqueue(lane)
@@ -430,6 +433,7 @@ class Engine(Generic[I, O]):
         verdicts = [spec.retry.decide(error, known, at, spread) for known in call.failures]
         failures = [seen for seen, _ in verdicts]
         due = verdicts[0][1]  # the same for all: they are on the same footing
+        self._away.failed(error, due, at)
         if due is not None:
             STAGE_RETRIES.labels(spec.name, reason).inc()
             lane.postpone(call, failures, due)

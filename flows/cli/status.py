@@ -46,6 +46,7 @@ class _Standing:
     newest_outcome_ms: int
     stages: Sequence[StageFigures] | None
     model_calls: _ModelCalls | None
+    redis: str | None  # why it does not answer; empty when it does, `None` when none is set
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ def status(
     from flows.opening import consumer_group, open_log
     from flows.progress import EVENT_FLOWS
     from flows.upkeep.status import dead_letter_counts, outcome_rates, partition_lags
+    from stores.redis_connection import why_away
 
     settings = memory_settings_from(data_dir=data_dir, brokers=brokers)
     stages = _ask(metrics) if metrics else None
@@ -101,6 +103,7 @@ def status(
         newest_outcome_ms=newest_ms,
         stages=stages,
         model_calls=_model_calls(settings) if settings.llm_base_url else None,
+        redis=why_away(settings.redis_url) if settings.redis_url else None,
     )
     if json:
         _print_json(standing)
@@ -209,8 +212,7 @@ def _show(standing: _Standing) -> None:
                 str(one.retries),
             )
         out.print(table)
-    if standing.model_calls is not None:
-        out.print(_told(standing.model_calls))
+    _show_what_holds_up(standing)
     if standing.outcomes:
         newest = _moment(standing.newest_outcome_ms)
         title = f"Outcomes of the ten minutes up to {local_time(newest)}"
@@ -229,6 +231,14 @@ def _show(standing: _Standing) -> None:
         err.print("`sediment dlq list` tells which are not settled")
     else:
         out.print("no dead letters")
+
+
+def _show_what_holds_up(standing: _Standing) -> None:
+    if standing.redis:
+        away = f"[bold red]redis[/]: {standing.redis}; flows wait for it (SEDIMENT_REDIS_URL)"
+        out.print(away, soft_wrap=True)
+    if standing.model_calls is not None:
+        out.print(_told(standing.model_calls))
 
 
 def _told(calls: _ModelCalls) -> str:
@@ -266,6 +276,7 @@ def _print_json(standing: _Standing) -> None:
         {
             "flows": [asdict(lag) | {"lag": lag.lag} for lag in standing.lags],
             "model_calls": standing.model_calls and asdict(standing.model_calls),
+            "redis": None if standing.redis is None else standing.redis or "ok",
             "stages": standing.stages and [asdict(one) for one in standing.stages],
             "outcomes": [asdict(rate) for rate in standing.outcomes],
             "newest_outcome_at": _moment(newest).isoformat() if newest else None,

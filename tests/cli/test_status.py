@@ -144,3 +144,15 @@ def test_limits_on_redis_are_those_of_all_workers(
         assert 50 < found["paused_s"] <= 60
     cli = replace(cli, env={**cli.env, "SEDIMENT_REDIS_URL": "redis://127.0.0.1:1/0"})
     assert cli.json("status")["model_calls"]["state"] == "unknown"
+
+
+def test_whether_redis_answers_also_without_a_model(
+    cli: InProcess, redis_server: RedisServer
+) -> None:
+    assert cli.json("status")["redis"] is None
+    there = replace(cli, env={**cli.env, "SEDIMENT_REDIS_URL": redis_server.url})
+    assert there.json("status")["redis"] == "ok"
+    assert "redis" not in there.run("status").out
+    away = replace(cli, env={**cli.env, "SEDIMENT_REDIS_URL": "redis://127.0.0.1:1/0"})
+    assert away.json("status")["redis"] == "ConnectionError"
+    assert "redis: ConnectionError; flows wait for it" in away.run("status").out

@@ -125,6 +125,7 @@ def _estimate(job: Job, *, json: bool) -> None:
     from flows.replay.dry_run import Estimate, estimate
     from flows.replay.job import extractor_with
 
+    job.manifest()  # what the real run refuses is refused
     settings, so_far = job.settings, Estimate()
     extracting, splitting = AnswerTally(), AnswerTally()
     with ExitStack() as stack:

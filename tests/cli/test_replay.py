@@ -104,6 +104,17 @@ def test_it_goes_on_only_with_what_it_was_begun_with(settled: InProcess) -> None
     faster.run("replay", "--into", "v2")
 
 
+@pytest.mark.parametrize("only_counted", [(), ("--dry-run",)], ids=["real run", "dry run"])
+def test_a_name_that_cannot_be_filled_is_refused(
+    settled: InProcess, only_counted: tuple[str, ...]
+) -> None:
+    settled.run("replay", "--into", "v2")
+    refused = settled.run("replay", "--into", "v2", "--from", "1", *only_counted, code=2).err
+    assert "generation v2 was begun otherwise" in refused
+    settled.run("generations", "drop", "v2", "--yes")
+    assert "was dropped" in settled.run("replay", "--into", "v2", *only_counted, code=2).err
+
+
 def test_a_generation_of_an_older_version_goes_on_and_that_is_said(settled: InProcess) -> None:
     settled.run("replay", "--into", "v2")
     register = generation_log(load_settings(data_dir=settled.data_dir))

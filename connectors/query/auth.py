@@ -24,7 +24,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validato
 
 from connectors.settings import SCOPE_FIELDS, ScopeField
 from stores.errors import UserError
-from stores.records import MAX_ID_CHARS, ControlRequest, Id
+from stores.records import MAX_ID_CHARS, ControlRequest, Id, names_none
 
 __all__ = [
     "DEFAULT_RIGHTS",
@@ -156,7 +156,7 @@ LOOPBACK = Credential(id="loopback", rights=frozenset(RIGHTS))
 
 
 def _refuse_wide(name: ScopeField, value: str) -> None:
-    if not value.strip().strip("*%").strip():
+    if names_none(value):
         message = f"{name}: must name one {name}; empty values and wildcards are refused"
         raise ScopeRefused(message, field=name)
     if len(value) > MAX_ID_CHARS or any(unicodedata.category(char) == "Cc" for char in value):

@@ -23,6 +23,7 @@ from stores.records.base import (
     Contract,
     Id,
     Moment,
+    names_none,
     schema_of,
     to_utc,
 )
@@ -99,6 +100,7 @@ __all__ = [
     "SourcedEvent",
     "Tombstone",
     "Window",
+    "names_none",
     "profile_id",
     "schema_of",
     "to_utc",

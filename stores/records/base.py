@@ -8,7 +8,17 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-__all__ = ["CONTRACT_VERSION", "MAX_ID_CHARS", "Contract", "Id", "Moment", "schema_of", "to_utc"]
+__all__ = [
+    "CONTRACT_VERSION",
+    "MAX_ID_CHARS",
+    "Contract",
+    "Id",
+    "Moment",
+    "OwnerId",
+    "names_none",
+    "schema_of",
+    "to_utc",
+]
 
 CONTRACT_VERSION = 1
 MAX_ID_CHARS = 256
@@ -31,6 +41,22 @@ def _no_control(value: str) -> str:
 
 Id = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS), AfterValidator(_no_control)]
 """Any Unicode without control characters, 1 to 256 characters."""
+
+
+def names_none(value: str) -> bool:
+    """Say whether a text is empty or a wildcard: `*`, `%`, white space, and nothing else."""
+    return not value.strip().strip("*%").strip()
+
+
+def _names_one(value: str) -> str:
+    if not value[0].isalnum() and names_none(value):
+        message = "must name one; white space and wildcards (* and %) name nobody"
+        raise ValueError(message)
+    return value
+
+
+OwnerId = Annotated[Id, AfterValidator(_names_one)]
+"""Whose something is, or which conversation: what could mean "all" to somebody names nobody."""
 
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?")
 

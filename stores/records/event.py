@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from stores.records.base import CONTRACT_VERSION, Contract, Id, Moment
+from stores.records.base import CONTRACT_VERSION, Contract, Id, Moment, OwnerId
 
 __all__ = [
     "DECODE_REASONS",
@@ -79,11 +79,11 @@ class L0Event(Contract):
     v: Literal[1] = Field(description="Version of this contract.")
     event_id: Id = Field(description="Idempotency key, unique within the scope.")
     type: Literal["message", "session_end", "forget", "reject", "edit"] = "message"
-    tenant_id: Id
-    agent_id: Id
-    user_id: Id
-    session_id: Id
-    team_id: Id | None = None
+    tenant_id: OwnerId
+    agent_id: OwnerId
+    user_id: OwnerId
+    session_id: OwnerId
+    team_id: OwnerId | None = None
     task_id: Id | None = None
     role: Role | None = Field(default=None, description="Who speaks. Required for a message.")
     content: str | tuple[ContentPart, ...] | None = Field(

@@ -26,7 +26,7 @@ from connectors.importers import files as import_files
 from connectors.settings import Settings
 from stores.errors import InvalidEvent, SettingsError, UserError
 from stores.ids import scope_key
-from stores.records import DECODE_REASONS, MAX_EVENT_BYTES, L0Event
+from stores.records import DECODE_REASONS, MAX_EVENT_BYTES, L0Event, names_none
 from tests.connectors.import_rig import ANA, T0, Files, native, said, split
 
 
@@ -211,9 +211,10 @@ def test_a_broken_conversation_does_not_rename_the_others(files: Files) -> None:
 
 # --- records -----------------------------------------------------------------------------------
 
-IDS = st.text(
-    st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40
-)  # surrogates are no Unicode text, control characters are refused
+# Surrogates are no Unicode text; control characters and wildcards are refused.
+IDS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40).filter(
+    lambda text: not names_none(text)
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=10),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from flows.decode import CLOCK_TOLERANCE, decode
 from stores.errors import InvalidEvent
 from stores.ids import scope_parts
-from stores.records import DECODE_REASONS, MAX_EVENT_BYTES, SourcedEvent
+from stores.records import DECODE_REASONS, MAX_EVENT_BYTES, SourcedEvent, names_none
 from tests.rig.events import START, body, record
 
 SCOPE = ("tenant", "agent", "user")
@@ -40,6 +40,11 @@ BAD: list[tuple[str, bytes | None, str]] = [
     ("invalid_schema", orjson.dumps(body(occurred_at="0001-01-01T00:00:00+14:00")), "occurred_at"),
     ("invalid_schema", orjson.dumps(body(user_id="a\nb")), "user_id"),
     ("invalid_schema", orjson.dumps(body(user_id="x" * 257)), "user_id"),
+    *(
+        ("invalid_schema", orjson.dumps(body(**{field: value})), field)
+        for field in ("tenant_id", "team_id", "agent_id", "user_id", "session_id")
+        for value in ("*", " *%", "\u3000")
+    ),
     ("empty_id", orjson.dumps(body(user_id="")), "user_id"),
     ("empty_id", orjson.dumps(body(event_id="")), "event_id"),
     ("invalid_json", b'{"v":1,"event_id":"\\ud800"}', ""),
@@ -69,7 +74,9 @@ def test_no_bytes_raise(value: bytes) -> None:
     _decode(value)
 
 
-ids = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=50)
+ids = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=50).filter(
+    lambda text: not names_none(text)
+)
 
 
 @given(ids, ids, ids, ids)

@@ -39,7 +39,7 @@ from flows.async_stage import AsyncStage, Done, Failed, async_stage
 from flows.decode import by_scope, decode
 from flows.extract.text import has_user_text
 from flows.forget.request import Forgetting, is_edit, is_request, without_forgotten
-from flows.index import index
+from flows.index import has_text, index
 from flows.layers import Layers, behind_atoms, persona_flow, scene_flow
 from flows.observed import trace_decoded, trace_windows
 from flows.outputs import Topics
@@ -184,11 +184,11 @@ def _l0(events: KeyedStream[Sequence[SourcedEvent]], parts: Parts) -> Written:
     def ended(
         item: tuple[str, Done[SourcedEvent, None] | Failed[SourcedEvent]],
     ) -> list[tuple[str, list[OutRecord]]]:
-        parts.progress.indexed += 1
         _, result = item  # under a lane, not a scope
         sourced = result.item
         if isinstance(result, Failed):
             return [(sourced.scope, outputs.failed_event(result, parts.topics))]
+        parts.progress.indexed += has_text(sourced)  # and no request
         if sourced.redriven is not None and sourced.redriven.stage == "index":
             return [(sourced.scope, outputs.indexed_at_last(sourced, parts.topics))]
         return []

@@ -35,6 +35,13 @@ def test_it_says_what_it_did_and_what_extracts(ingested: InProcess) -> None:
     assert "0 windows ended" in ingested.run("run", "--embedded").out
 
 
+def test_a_request_is_no_event_that_was_indexed(ingested: InProcess) -> None:
+    ingested.run("forget", *ANA, "--event", "e1", "--yes")
+    assert "3 events read, 1 windows ended, 2 events indexed" in (
+        ingested.run("run", "--embedded").out
+    )
+
+
 def test_what_was_given_up_is_said(ingested: InProcess, llm_server: ScriptedLlm) -> None:
     """Below the halt rate the run ends well: without a word it would look as if all were well."""
     llm_server.script = lambda _: refused(401)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from connectors.mcp.following import ServiceInUse
 from connectors.query.auth import Right
@@ -72,7 +72,7 @@ def memory_server(service: Service | ServiceInUse, caller_of: CallerOf) -> MCPSe
     :arg service: one that is exchanged while the server runs, or one for good.
     """
     in_use = service if isinstance(service, ServiceInUse) else ServiceInUse(service)
-    server: MCPServer[Any] = MCPServer(
+    server = _Server(
         "sediment", instructions=_INSTRUCTIONS, version=in_use.current.pipeline, log_level="WARNING"
     )
     tools = _Tools(in_use, caller_of)
@@ -86,6 +86,23 @@ def memory_server(service: Service | ServiceInUse, caller_of: CallerOf) -> MCPSe
     ):
         server.add_tool(tool, annotations=hints, structured_output=False)
     return server
+
+
+class _Server(MCPServer[Any]):
+    """The official server, but for arguments that do not fit a tool: they are told in one line."""
+
+    async def call_tool(self, *args: Any, **kwargs: Any) -> Any:
+        """Call a tool. Raises ``ToolError``."""
+        try:
+            return await super().call_tool(*args, **kwargs)
+        except ToolError as error:
+            wrong = error.__cause__
+            if not isinstance(wrong, ValidationError):
+                raise
+            told = "; ".join(
+                f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in wrong.errors()[:5]
+            )
+            raise ToolError(told) from wrong
 
 
 class _Tools:

@@ -163,7 +163,9 @@ async def test_forget_asks_the_flow(world: World, arguments: dict[str, Any], tar
         ("recall", {"query": "Where?", "user": "bob"}, "does not cover"),
         ("recall", {"query": "Where?", "user": "*"}, "wildcards"),
         ("recall", {"query": "\u200b"}, "empty"),
-        ("recall", {"query": ""}, "query"),
+        ("recall", {"query": ""}, "query: String should have at least 1 character"),
+        ("recall", {}, "query: Field required"),
+        ("memory_search", {"query": 7, "limit": 0}, "; limit: Input should be greater"),
         ("scene_read", {"name": "none"}, "no scene"),
         ("forget", {}, "memory_ids or event_ids"),
         ("forget", {"memory_ids": ["a"], "event_ids": ["e"]}, "memory_ids or event_ids"),
@@ -179,6 +181,7 @@ async def test_what_is_refused_is_a_tool_error_of_words(
         failed, text = await call(client, tool, **arguments)
     assert failed
     assert says in text
+    assert "\n" not in text
     assert (world.log, world.searcher.asked) == ([], [])
 
 

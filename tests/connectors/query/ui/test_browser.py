@@ -20,6 +20,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.expected_conditions import staleness_of
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.connectors.query.fakes import profile
 from tests.connectors.query.serving import World
 from tests.connectors.query.ui.rig import ADMIN, ANA, HOSTILE
 from tests.connectors.query.ui.test_pages import PAGES
@@ -156,6 +157,22 @@ def test_pages_fit_the_screen_and_stay_still(page: webdriver.Chrome, open_url: s
         )
         assert all(one.startswith(f"{open_url}/ui/static/") for one in fetched), fetched
         assert page.execute_script("return window.hacked") is None
+
+
+def test_a_heading_in_another_direction_turns_nothing_below_it(
+    page: webdriver.Chrome, open_url: str, world: World
+) -> None:
+    width_of(page, 1280)
+    said = "# \u05e9\u05dc\u05d5\u05dd\n\nLives in Berlin.\n\n\u05e9\u05dc\u05d5\u05dd"
+    world.store.profiles = [profile("persona", "persona.md", said)]
+    page.get(f"{open_url}/ui/scope?{ANA}")
+    lefts = page.execute_script(
+        "return ['.markdown', '.markdown p', '.markdown p:last-child'].map(css => {"
+        "const all = document.createRange(); all.selectNodeContents(document.querySelector(css));"
+        "return all.getBoundingClientRect().left; })"
+    )
+    assert lefts[1] == lefts[0]
+    assert lefts[2] > lefts[0], "and what is Hebrew itself stands on its own side"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

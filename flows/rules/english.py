@@ -69,7 +69,8 @@ RULES: tuple[Rule, ...] = (
     # --- who the user is ---------------------------------------------------------------------
     Rule("name", _p(
         r"(?:my (?:full |real )?name(?:'s| is)|I(?:'m| am) called|I go by|name's) "
-        r"(?P<v>(?-i:[^\W\d_a-z][\w'-]*(?: (?:de |van |von |da |al-)?[^\W\d_a-z][\w'-]*){0,3}))"),
+        r"(?P<v>(?-i:[^\W\d_a-z][\w<mark>'-]*"
+        r"(?: (?:de |van |von |da |al-)?[^\W\d_a-z][\w<mark>'-]*){0,3}))"),
         _PERSONA, 95, "name", "User's name is {v}."),
     Rule("age", _p(
         r"<am> <adv>(?P<v>\d{1,3}|(?:twenty|thirty|forty|fifty|sixty|seventy|eighty)(?:-\w+)?|"

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 __all__ = ["VAGUE", "pattern"]
 
 _WORDS = {
+    # in a class of characters: what letters of many scripts are written with, no letter itself
+    "mark": "".join(
+        chr(code) for code in range(0x300, 0x1900) if unicodedata.category(chr(code))[0] == "M"
+    ),
     # adverbs that may stand between "I" and its verb
     "adv": r"(?:(?:really|also|just|still|always|absolutely|actually|currently|now|then|recently|"
     r"usually|already|even|both|mostly|mainly|generally|very much|particularly|especially|truly|"

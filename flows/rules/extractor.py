@@ -187,7 +187,7 @@ class RuleExtractor:
     in which they were said, on any machine. It asks nobody, and never raises.
     """
 
-    version = "rules/3"
+    version = "rules/4"
 
     async def extract(self, window: Window, previous_error: str | None) -> Extraction:
         """Extract from a window; ``previous_error`` means nothing to rules."""

@@ -44,6 +44,8 @@ def memories(*texts: str) -> tuple[Memory, ...]:
 # (what the user says, the memory's text, its type, its slot)
 ENGLISH = [
     ("My name is Ana.", "User's name is Ana.", "persona", "name"),
+    ("My name is \u092a\u094d\u0930\u093f\u092f\u093e.",  # half of it are marks
+     "User's name is \u092a\u094d\u0930\u093f\u092f\u093e.", "persona", "name"),
     ("Hi, I'm Ana! How are you?", "User's name is Ana.", "persona", "name"),
     ("I moved to Lisbon in March.", "User moved to Lisbon in March.", "persona", "home.city"),
     ("Actually, I moved to Porto.", "User moved to Porto.", "persona", "home.city"),
@@ -355,7 +357,7 @@ def test_extract_gives_the_same_memories_every_time() -> None:
     assert first == again
     assert first.memories == extractor.memories(events)
     assert len(first.memories) == 2
-    assert extractor.version == "rules/3"
+    assert extractor.version == "rules/4"
 
 
 FRAGMENTS = st.sampled_from(

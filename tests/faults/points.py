@@ -58,6 +58,10 @@ class Injection:
 
     ``kill`` and ``term`` send the signal to the process itself. ``gate`` holds whoever passes
     until :func:`open_gate`. ``fail`` raises ``ServiceUnavailable``. ``slow`` sleeps.
+
+    :arg records: instead of a count: at the first passing after so many records were produced.
+        How often a writer is asked for a snapshot depends on how fast the machine is; that it
+        is asked for one after it has produced does not.
     """
 
     action: Action
@@ -65,6 +69,7 @@ class Injection:
     count: int = 1
     times: int = 1
     seconds: float = 0.0
+    records: int = 0
 
     def __post_init__(self) -> None:
         if self.point not in POINTS:
@@ -101,8 +106,10 @@ class Points:
         with self._lock:
             self._counts[point] += 1
             count = self._counts[point]
+            produced = self._counts["produce.before"]
         for one in self._injections:
-            if one.point == point and one.count <= count < one.count + one.times:
+            counted = one.count <= count < one.count + one.times
+            if one.point == point and (produced >= one.records if one.records else counted):
                 self._do(one, count)
 
     def note(self, action: str, point: str = "-", count: int = 0) -> None:

@@ -148,6 +148,19 @@ def _killed_at(point: str, most: int = 0, *, first: bool = False) -> Make:
     return make
 
 
+def _killed_at_snapshot(point: str) -> Make:
+    """Kill at the snapshot that follows on some record, maybe twice."""
+
+    def make(rng: Random, talk: Conversation) -> list[Step]:
+        def kill() -> Run:
+            at = Injection("kill", point, records=_few(rng, talk))
+            return Run("killed", follow=rng.random() < 0.5, injections=(at,))
+
+        return [*[kill() for _ in range(rng.choice((1, 1, 2)))], _DONE]
+
+    return make
+
+
 def _killed_while_asking(rng: Random, talk: Conversation) -> list[Step]:
     kills = [
         Run("killed", follow=rng.random() < 0.5, kill_at_chat=rng.randrange(len(talk.windows) // 8))
@@ -269,8 +282,8 @@ FAULTS: dict[str, Make] = {
     "killed after the index is written": _killed_at("events.after", 1, first=True),
     "killed before a record is produced": _killed_at("produce.before"),
     "killed after a record is produced": _killed_at("produce.after"),
-    "killed before a snapshot": _killed_at("snapshot.before", 4),
-    "killed with a snapshot half made": _killed_at("snapshot.flushed", 4),
+    "killed before a snapshot": _killed_at_snapshot("snapshot.before"),
+    "killed with a snapshot half made": _killed_at_snapshot("snapshot.flushed"),
     "killed after a snapshot": _killed_at("snapshot.written", 3),
     "broker restarted": _outside("broker restarted", "answer.before", "done"),
     "broker killed": _outside("broker killed", "produce.before", "done"),

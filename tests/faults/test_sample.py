@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from stores.errors import ServiceUnavailable
 from tests.faults.conversation import conversation
 from tests.faults.drive import Driver, stacks_of
 from tests.faults.flow_process import PATIENT, stacks_file, write_stacks_when_asked
@@ -88,6 +89,15 @@ def test_the_last_process_of_every_scenario_is_left_alone_or_rides_a_fault_out()
         last = Scenario.of(seed).steps[-1]
         assert isinstance(last, Run)
         assert (last.ends, last.follow) == ("done", False)
+
+
+def test_a_kill_at_a_snapshot_needs_records_and_no_number_of_snapshots(tmp_path: Path) -> None:
+    """How many there are depends on the machine; seed 9016 waited for one that never came."""
+    points = Points((Injection("fail", "snapshot.before", records=2),), tmp_path, 1)
+    for point in ("snapshot.before", "produce.before", "snapshot.before", "produce.before"):
+        points.passed(point)
+    with pytest.raises(ServiceUnavailable):
+        points.passed("snapshot.before")
 
 
 def test_a_process_that_does_not_end_says_where_it_stands(tmp_path: Path) -> None:

@@ -128,7 +128,15 @@ def _invalid(problems: Sequence[Any]) -> ApiError:
     if problems[0]["type"] == "json_invalid":
         return ApiError(400, "invalid_json", "the body is not JSON")
     lines = []
-    for problem in problems[:_SHOWN_PROBLEMS]:
+    # A list all of whose items are wrong is told to be too short as well: after them, for nothing.
+    at_fault = {problem["loc"][:-1] for problem in problems}
+    listed = [
+        problem
+        for problem in problems
+        if problem["type"] != "too_short"
+        or not any(loc[: len(problem["loc"])] == problem["loc"] for loc in at_fault)
+    ]
+    for problem in listed[:_SHOWN_PROBLEMS]:
         field = ".".join(str(step) for step in problem["loc"][1:]) or "body"
         lines.append(f"{field}: {str(problem['msg']).removeprefix('Value error, ')}")
     field = ".".join(str(step) for step in problems[0]["loc"][1:])

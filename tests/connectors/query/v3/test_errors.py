@@ -243,3 +243,11 @@ def test_limits(
     body = refused(call(client, route, {**IDS, **BODIES[route], **change}), 400)
     assert body["data"] == {"reason": "invalid_request", "field": field}
     assert not world.log
+
+
+def test_one_wrong_message_is_one_problem(client: httpx.Client) -> None:
+    body = {**IDS, "messages": [{"role": "system", "content": "x"}]}
+    refusal = refused(call(client, "conversation/add", body), 400)
+    assert refusal["message"] == "messages.0.role: Input should be 'user' or 'assistant'"
+    none = refused(call(client, "conversation/add", {**IDS, "messages": []}), 400)
+    assert none["message"].startswith("messages: ")

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from pydantic import ValidationError
+
+from stores.errors import UserError
 from stores.ids import content_id
 from stores.records import (
     ControlRequest,
@@ -61,24 +64,32 @@ def request_event(
     """Make a request's event. The same one at another time is another request.
 
     :arg text: of an edit: the atom's new text.
+
+    Raises :class:`~stores.errors.UserError` for an id that no event can have.
     """
     about = (*request.event_ids, *request.atom_ids)
-    return L0Event(
-        v=1,
-        event_id=content_id(
-            "request", kind, request.target, owner.scope, owner.user, session, *about,
-            *([] if text is None else [text]), at.isoformat(),
-        ),
-        type=kind,
-        tenant_id=owner.tenant,
-        agent_id=owner.agent,
-        user_id=owner.user,
-        team_id=owner.team or None,
-        session_id=session or _NO_SESSION,
-        occurred_at=at,
-        content=text,
-        request=request,
-    )  # fmt: skip
+    try:
+        return L0Event(
+            v=1,
+            event_id=content_id(
+                "request", kind, request.target, owner.scope, owner.user, session, *about,
+                *([] if text is None else [text]), at.isoformat(),
+            ),
+            type=kind,
+            tenant_id=owner.tenant,
+            agent_id=owner.agent,
+            user_id=owner.user,
+            team_id=owner.team or None,
+            session_id=session or _NO_SESSION,
+            occurred_at=at,
+            content=text,
+            request=request,
+        )  # fmt: skip
+    except ValidationError as error:
+        problem = error.errors()[0]
+        field = ".".join(map(str, problem["loc"])) or kind
+        message = f"{field}: {problem['msg'].removeprefix('Value error, ')}"
+        raise UserError(message) from None
 
 
 def request_record(event: L0Event, scope: str, topic: str) -> OutRecord:

@@ -110,6 +110,8 @@ def test_it_waits_until_a_flow_has_carried_it_out(cli: InProcess) -> None:
         (("forget", *ANA, "--session", "s1", "--event", "e1"), "--session and --event"),
         (("forget", "--tenant", "acme", "--user", "ana", "--session", "s1"), "--agent: say whose"),
         (("forget", *ANA, "--event", ""), "--event"),
+        (("forget", *ANA, "--session", "*"), "session_id: must name one"),
+        (("forget", *ANA[:-1], "*"), "user_id: must name one"),
         (("forget", *ANA, "--reason", "x" * 201), "--reason"),
     ],
 )

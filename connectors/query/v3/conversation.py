@@ -36,7 +36,7 @@ from connectors.query.v3.models import (
     iso,
 )
 from stores.ids import content_id
-from stores.records import ControlRequest, IndexedEvent
+from stores.records import ControlRequest, IndexedEvent, names_none
 
 __all__ = ["router"]
 
@@ -118,7 +118,8 @@ async def delete(call: Writing, body: ConversationDelete) -> JSONResponse:
 
     The flow does it in its turn. Right: write; for a session admin as well.
     """
-    messages, sessions = possible_ids(body.messages()), possible_ids(body.sessions())
+    messages = possible_ids(body.messages())
+    sessions = tuple(one for one in possible_ids(body.sessions()) if not names_none(one))
     if sessions:
         call.caller.credential.require(right_to_forget(ControlRequest(target="session")))
         if call.task_id is not None:

@@ -277,6 +277,7 @@ def test_forget_takes_any_target(
         {},
         {"target": "world"},
         {"target": "session"},
+        {"target": "session", "session_id": "*"},
         {"target": "event"},
         {"target": "atom", "atom_ids": []},
         {"target": "atom", "atom_ids": ["a"], "event_ids": ["e"]},

@@ -121,8 +121,9 @@ def show(data_dir: DataDir = None, brokers: Brokers = None, json: Json = False) 
         print_json({name: _shown(getattr(settings, name)) for name in Settings.model_fields})
         return
     table = Table(expand=True)
-    for column in ("setting", "value", "meaning"):
-        table.add_column(column)
+    table.add_column("setting", no_wrap=True)  # a name that is cut cannot be set
+    for column in ("value", "meaning"):
+        table.add_column(column, overflow="fold")
     for name, field in Settings.model_fields.items():
         value = getattr(settings, name)
         changed = value != field.get_default(call_default_factory=True)

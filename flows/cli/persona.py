@@ -82,6 +82,8 @@ def show(
 ) -> None:
     """Show the persona, with the navigation of the scenes as they are now behind it.
 
+    The memories that it rests on are in --json.
+
     Example: sediment persona show --tenant demo --agent companion --user ana
     """
     settings = memory_settings_from(data_dir=data_dir)
@@ -97,7 +99,7 @@ def show(
         message = f"{scope_label(scope)} has no persona yet; it is written after the first scenes"
         raise UserError(message)
     told = {name: one for name, one in files.items() if not hidden(one)}
-    show_file(_FILE, files, told, scope, json=json)
+    show_file(_FILE, files, told, scope, json=json, whole=False)
 
 
 @persona.command("history")

@@ -263,10 +263,12 @@ def show_file(
     scope: str,
     *,
     json: bool,
+    whole: bool = True,
 ) -> None:
     """Print one file of a scope. Raises ``UserError`` when it is not there, or not to be shown.
 
     :arg every: all files; ``files``: those that may be shown.
+    :arg whole: with its front matter, which has a line for each memory that it rests on.
     """
     if path in every and path not in files:
         message = f"{path}: {BEING_REWRITTEN}; it is shown after the next scene run"
@@ -278,7 +280,7 @@ def show_file(
     if json:
         print_json({**file_json(path, files[path]), "text": files[path].body})
         return
-    sys.stdout.write(render(files[path]))
+    sys.stdout.write(render(files[path]) if whole else files[path].body)
     sys.stdout.flush()
 
 

@@ -36,6 +36,9 @@ def test_every_setting_is_shown_and_an_unset_secret_as_empty(cli: InProcess) -> 
     assert shown.keys() == Settings.model_fields.keys()
     assert shown["llm_api_key"] == ""
     assert shown["data_dir"] == str(cli.data_dir)
+    narrow = InProcess(cli.data_dir, {"COLUMNS": "80"}).text("config", "show")
+    for name in Settings.model_fields:  # one that is cut cannot be copied
+        assert f"SEDIMENT_{name.upper()} " in narrow
 
 
 def test_command_line_before_environment_before_file_before_default(tmp_path: Path) -> None:

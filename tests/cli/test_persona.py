@@ -12,7 +12,8 @@ NOBODY = ("--tenant", "acme", "--agent", "helper", "--user", "nobody")
 
 def test_a_persona_is_shown_with_navigation_and_has_a_history(remembered: InProcess) -> None:
     text = remembered.text("persona", "show", *ANA)
-    assert text.startswith("---\ntype: persona\n")
+    assert text.startswith("# The user\n"), "the text, not the ids of what it rests on"
+    assert len(remembered.json("persona", "show", *ANA)["atoms"]) == 3
     assert "> User works as a nurse. User moved to Porto last week (" in text
     assert "- `Who-they-are.md` (heat 0" in text
     kept = remembered.json("persona", "history", *ANA)["items"]

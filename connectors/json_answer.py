@@ -17,6 +17,8 @@ _THOUGHT = re.compile(r"^\s*<think>.*?</think>", re.DOTALL)
 _PROSE_BRACKETS = re.compile(r"\[[^\[\]{}\"]*\]")
 _START = re.compile(r"[{\[]")
 _ELISION = re.compile(r",\s*(?:\.\.\.|…)\s*[}\]]")
+_UNSURE = ("\\u", "NaN", "Infinity")
+_LARGE = re.compile(r"[0-9](?:[eE]|[0-9]{99})")  # a number without either is no infinite one
 _END = {"sediment.end.of.answer": 1}
 _ANSWER_ONLY = "answer again with one JSON value and nothing else"
 
@@ -42,6 +44,8 @@ def parse_json_answer(text: str) -> object:
         raise MalformedAnswer(message)
     try:
         value = _find(text)
+        if not any(mark in text for mark in _UNSURE) and not _LARGE.search(text):
+            return value
         # One round trip: refuses NaN, and cleans surrogates that were written as escapes.
         plain = well_formed(json.dumps(value, ensure_ascii=False, allow_nan=False))
         return json.loads(plain)

@@ -14,11 +14,12 @@ import unicodedata
 
 import Stemmer
 
-__all__ = ["TERMS_VERSION", "index_terms", "query_terms"]
+__all__ = ["TERMS_VERSION", "index_terms", "query_terms", "terms_in"]
 
 TERMS_VERSION = "terms-1"
 """Kept with each collection: what was indexed one way must not be asked another way."""
 
+_ASCII_WORD = re.compile(r"[a-z]+(?:'[a-z]+)?|[0-9_]+")
 _RUN = re.compile(r"[\w']+")
 _WORD = re.compile(r"[a-zà-öø-ÿ]+(?:'[a-z]+)?|[^a-zà-öø-ÿ']+")
 
@@ -45,7 +46,12 @@ def index_terms(text: str) -> str:
     >>> index_terms("我喜欢 hiking。")
     '我喜欢 hike'
     """
-    return " ".join(_terms(text, keep_stop_words=False))
+    return " ".join(terms_in(text))
+
+
+def terms_in(text: str) -> list[str]:
+    """Give the terms of :func:`index_terms` one by one."""
+    return _terms(text, keep_stop_words=False)
 
 
 def query_terms(text: str) -> str:
@@ -54,26 +60,26 @@ def query_terms(text: str) -> str:
     >>> query_terms("Where does she live?"), query_terms("Who am I?")
     ('live', 'who am i')
     """
-    terms = _terms(text, keep_stop_words=False) or _terms(text, keep_stop_words=True)
+    terms = terms_in(text) or _terms(text, keep_stop_words=True)
     return " ".join(terms)
 
 
 def _terms(text: str, *, keep_stop_words: bool) -> list[str]:
+    # Of a text in ASCII the shorter way gives the same words.
+    words = _ASCII_WORD.findall(text.lower()) if text.isascii() else _words(text, keep_stop_words)
+    if not keep_stop_words:
+        words = [word for word in words if word not in _STOP_WORDS]
+    stems: list[str] = _stemmer().stemWords(words)  # a word in other letters is its own stem
+    return stems
+
+
+def _words(text: str, keep_stop_words: bool) -> list[str]:
     folded = unicodedata.normalize("NFKC", text).casefold().replace("’", "'")
     if not keep_stop_words:
         # Every atom about the user says so, in Chinese as in English: it tells nothing apart.
         folded = folded.replace("用户", " ")
     # Latin words stand beside Chinese ones without a space, as in "我用Kafka".
-    words: list[str] = []
-    for run in _RUN.findall(folded):
-        if run.isascii() and run.isalpha():  # as most are
-            words.append(run)
-        else:
-            words += _WORD.findall(run)
-    if not keep_stop_words:
-        words = [word for word in words if word not in _STOP_WORDS]
-    stems: list[str] = _stemmer().stemWords(words)  # a word in other letters is its own stem
-    return stems
+    return [word for run in _RUN.findall(folded) for word in _WORD.findall(run)]
 
 
 def _stemmer() -> Stemmer.Stemmer:

@@ -73,6 +73,7 @@ _INVISIBLE = {"Cc", "Cs"}  # control characters, lone surrogates
 _ASCII_BUT_ALNUM = bytes(code for code in range(128) if not chr(code).isalnum())
 
 _NUMBER = re.compile(r"\s*(-?\d+(?:\.\d+)?)")
+_BETWEEN = re.compile(r"[\s,\[\]]+")
 _ORDINAL = re.compile(r"m\d+")
 _TIME = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.\d+)?)?\s*(Z|[+-]\d\d:?\d\d)?)?"
@@ -135,12 +136,13 @@ def check_answer(
     items = cast("list[Any]", answer["memories"])
     instructions = _instructions_on_one_line(instructions)
     segments = read_segments(answer.get("scenes"), lines, _name_of)
+    around = [line.text for line in lines if line.by_user]
     known = {_key(memory.text) for memory in into.memories}
     kept: list[Memory] = []
     refused: list[RefusedMemory] = []
     for number, item in enumerate(items, start=1):
         try:
-            memory = _memory(item, lines, instructions, kept_if, segments)
+            memory = _memory(item, lines, around, instructions, kept_if, segments)
             key = _key(memory.text)
             if key in known:
                 _refuse("duplicate")
@@ -170,6 +172,7 @@ def _refuse(reason: str, detail: str = "") -> NoReturn:
 def _memory(
     item: object,
     lines: Sequence[Line],
+    around: Sequence[str],
     instructions: str,
     kept_if: Kept,
     segments: Segments,
@@ -188,7 +191,6 @@ def _memory(
     priority = _priority_of(item.get("priority"), kind, least)
     if priority < least and priority != _STRICT:
         _refuse("low_priority", f"{kind} {priority}")
-    around = [line.text for line in lines if line.by_user]
     if in_another_language(text, [line.text for line in spoken], around):
         _refuse("wrong_language")
     zone = sources[-1].sourced.event.occurred_at.tzinfo or timezone.utc
@@ -213,7 +215,7 @@ def _memory(
         details=details_of(
             item.get("details"),
             kind,
-            as_text=lambda raw: "" if _LEAKED_KEY.search(raw) else _one_line(raw),
+            as_text=lambda raw: "" if _leaks_key(raw) else _one_line(raw),
             as_date=lambda raw: _iso(raw, zone),
         ),
     )
@@ -243,7 +245,7 @@ def _if_to_come(end: datetime | None, sources: Sequence[Line]) -> datetime | Non
 
 def _name_of(value: object) -> str:
     name = _one_line(value) if isinstance(value, str) else ""
-    unfit = _LEAKED_KEY.search(name) or _LEAKED_MARK.search(name) or name.startswith(("{", "["))
+    unfit = _leaks_key(name) or _leaks_mark(name) or name.startswith(("{", "["))
     return "" if unfit or not any(char.isalnum() for char in name) else name
 
 
@@ -265,20 +267,30 @@ def _type_of(value: object, mode: Mode) -> AtomType:
 
 def _text_of(value: object, instructions: str) -> str:
     raw = value if isinstance(value, str) else ""
-    text = _SOURCE_MARK.sub("", _one_line(raw))
-    if not any(char.isalnum() for char in text):
+    text = _one_line(raw)
+    if "[" in text or "(" in text or "（" in text:
+        text = _SOURCE_MARK.sub("", text)
+    if not any(map(str.isalnum, text)):
         _refuse("empty_text")
     if len(text) > MAX_TEXT_CHARS:
         _refuse("too_long", f"{len(text)} characters")
-    if _LEAKED_KEY.search(text) or text.startswith(("{", "[{", "```")):
+    if _leaks_key(text) or text.startswith(("{", "[{", "```")):
         _refuse("leaked_json")
-    if _LEAKED_MARK.search(text) or _repeats(text, instructions):
+    if _leaks_mark(text) or _repeats(text, instructions):
         _refuse("leaked_prompt")
     if _loops(text):
         _refuse("looping")
     if is_question(text):
         _refuse("question")
     return text
+
+
+def _leaks_key(text: str) -> bool:
+    return ('"' in text or "'" in text) and _LEAKED_KEY.search(text) is not None
+
+
+def _leaks_mark(text: str) -> bool:
+    return ("<" in text or "{" in text) and _LEAKED_MARK.search(text) is not None
 
 
 def _one_line(text: str) -> str:
@@ -320,15 +332,19 @@ def _loops(text: str) -> bool:
 def _sources_of(value: object, lines: Sequence[Line]) -> list[Line]:
     """Give the lines a memory names, in log order; all of them must have been shown."""
     given = value if isinstance(value, list) else [] if value is None else [value]
+    shown = {line.ordinal for line in lines}
     named: set[str] = set()
     for entry in given:
         if isinstance(entry, bool) or not isinstance(entry, (str, int)):
             _refuse("unknown_source", type(entry).__name__)
-        words = [f"m{entry}"] if isinstance(entry, int) else re.split(r"[\s,\[\]]+", entry.lower())
-        named.update(word for word in words if word)
+        if entry in shown:
+            named.add(entry)
+            continue
+        words = [f"m{entry}"] if isinstance(entry, int) else _BETWEEN.split(entry.lower())
+        named.update(filter(None, words))
     if not named:
         _refuse("no_source")
-    unknown = sorted(named - {line.ordinal for line in lines})
+    unknown = sorted(named - shown)
     if unknown:
         detail = unknown[0] if _ORDINAL.fullmatch(unknown[0][:10]) else "not an id"
         _refuse("unknown_source", detail)

@@ -60,6 +60,13 @@ def in_another_language(text: str, sources: Sequence[str], around: Sequence[str]
     :arg around: all that the user said in the request; judges where the sources are too short
         to tell ("OK").
     """
+    in_ascii = text.isascii() and all(map(str.isascii, sources))  # as most are
+    if in_ascii and sum(map(_ascii_letters, sources)) >= _ENOUGH_LETTERS:
+        return _in_another_latin(text, sources, around)
+    return _in_another(text, sources, around)
+
+
+def _in_another(text: str, sources: Sequence[str], around: Sequence[str]) -> bool:
     said = _scripts(sources)
     if sum(said.values()) < _ENOUGH_LETTERS:
         sources = around
@@ -89,8 +96,8 @@ def _scripts(texts: Iterable[str]) -> Counter[str]:
     """Weigh letters by script."""
     weights: Counter[str] = Counter()
     for text in texts:
-        if text.isascii():  # most texts, and fifteen times as fast
-            letters = len(text.encode().translate(None, _ASCII_BUT_LETTERS))
+        if text.isascii():  # fifteen times as fast
+            letters = _ascii_letters(text)
             if letters:
                 weights["LATIN"] += letters
             continue
@@ -102,6 +109,10 @@ def _scripts(texts: Iterable[str]) -> Counter[str]:
                 script = unicodedata.name(char, "UNKNOWN").split(" ", 1)[0].split("-")[0]
                 weights[script] += _CJK_WEIGHT if script in _CJK_SCRIPTS else 1
     return weights
+
+
+def _ascii_letters(text: str) -> int:
+    return len(text.encode().translate(None, _ASCII_BUT_LETTERS))
 
 
 def _cjk_as_one(weights: Counter[str]) -> Counter[str]:
@@ -151,15 +162,22 @@ def _in_another_latin(text: str, sources: Sequence[str], around: Sequence[str]) 
 
 def _unsaid_words(text: str, said: Sequence[str]) -> int:
     """Count the words in small Latin letters that the user did not say: no names, no terms."""
-    known = {word.casefold() for line in said for word in _WORD.findall(line)}
+    known = {word for line in said for word in _words(line)}
     words = set(_SMALL_WORD.findall(text))
     return sum(word not in known for word in words)
 
 
 def _all_said(text: str, sources: Sequence[str]) -> bool:
     """Say whether the user said every word of a text: then it is in the user's own language."""
-    said = {word.casefold() for line in sources for word in _WORD.findall(line)}
-    return all(word.casefold() in said for word in _WORD.findall(text))
+    said = {word for line in sources for word in _words(line)}
+    return said.issuperset(_words(text))
+
+
+def _words(text: str) -> list[str]:
+    """Give the words of a text in small letters."""
+    if text.isascii():
+        return _WORD.findall(text.lower())
+    return [word.casefold() for word in _WORD.findall(text)]
 
 
 def _spoken(lines: Sequence[str]) -> tuple[str, bool] | None:

@@ -36,6 +36,8 @@ class Segments:
 
     def of_sources(self, sources: Sequence[Line]) -> str | None:
         """Name the segment that most of a memory's sources are in, of equals the last one."""
+        if not self.by_line:
+            return None
         names = [self.by_line.get(_number(line)) for line in sources]
         counts = Counter(name for name in names if name is not None)
         last = {name: at for at, name in enumerate(names)}

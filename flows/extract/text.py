@@ -141,8 +141,9 @@ def _is_clean(text: str) -> bool:
             return False
     elif not text.replace("\n", " ").isprintable() or any(mark in text for mark in _MARKS):
         return False
-    words = text.split() if len(text) >= _LONG_RUN else ()
-    return "d an " not in text.lower() and all(len(word) < _LONG_RUN for word in words)
+    if "d an " in text.lower():
+        return False
+    return len(text) < _LONG_RUN or all(len(word) < _LONG_RUN for word in text.split())
 
 
 def extractable_text(event: L0Event) -> str:
@@ -163,7 +164,7 @@ def context_text(event: L0Event) -> str:
         return ""
     text = clean_text(_spoken(event), speaker=event.role)
     # Of nearly every text the first character answers: to look at all takes half of the time.
-    if not (text[:1].isalnum() or any(char.isalnum() for char in text)) or _COMMAND.match(text):
+    if not text[:1].isalnum() and (_COMMAND.match(text) or not any(map(str.isalnum, text))):
         return ""
     return "" if may_match(text, *_NOISE_BY) and _NOISE.search(text) else text
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from flows.extract.prompt import Line
 from flows.rules.person import third_person_en, third_person_zh
-from stores.terms import index_terms
+from stores.terms import terms_in
 
 __all__ = ["in_third_person", "is_question", "only_assistant_said"]
 
@@ -101,14 +102,14 @@ def only_assistant_said(text: str, sources: Sequence[Line], lines: Sequence[Line
     What an assistant said before a message of the user's that is named as a source may have been
     confirmed there; so it counts as said.
     """
-    last = max(place for place, line in enumerate(lines) if line in sources and line.by_user)
+    told_from = [line for line in sources if line.by_user]
+    last = max(at for at, line in enumerate(lines) if line.ordinal == told_from[-1].ordinal)
     unconfirmed = [line.text for line in lines[last + 1 :] if not line.by_user]
     if not unconfirmed:
         return False
     terms = _terms(text)
-    said = [line for place, line in enumerate(lines) if line.by_user or place < last]
     # What a memory is told from comes first: of nearly all memories that settles it at once.
-    said.sort(key=lambda line: not (line.by_user and line in sources))
+    said = chain(told_from, (line for at, line in enumerate(lines) if line.by_user or at < last))
     return (
         len(terms) > 0
         and not _share_reaches(_SAID, terms, (line.text for line in said))
@@ -128,7 +129,7 @@ def _share_reaches(share: float, terms: set[str], texts: Iterable[str]) -> bool:
 
 def _terms(text: str) -> set[str]:
     """Give the stems of a text, and of Chinese, Japanese and Korean every two letters."""
-    found = index_terms(text).split()
+    found = terms_in(text)
     if text.isascii():
         return set(found)
     terms: set[str] = set()

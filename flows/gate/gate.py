@@ -7,12 +7,13 @@ of its neighbours; only a piece of a split has an id of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from connectors.metrics import GATE_FINDINGS
 from flows.extract.text import extractable_text
 from flows.gate.policy import GATE_VERSION, Finding, GatePolicy, Verdict, examine, verdict
+from flows.gate.recheck import judged_by_source
 from flows.gate.split import RuleSplitter, Splitter
 from flows.gate.subject import Subject
 from stores.records import Extraction, Memory, RefusedMemory, Window
@@ -61,14 +62,10 @@ class Gate:
         Asks a model at most once, and only when something is to be split. Raises
         :class:`~stores.errors.Transient` when that call may succeed later.
         """
-        named = {one for memory in extraction.memories for one in memory.source_event_ids}
-        said = {
-            sourced.event.event_id: extractable_text(sourced.event)
-            for sourced in window.events
-            if sourced.event.event_id in named
-        }
+        said = _said(window, [one for one in extraction.memories if judged_by_source(one)])
         judged = [(memory, self._judge(memory, said)) for memory in extraction.memories]
         to_split = [memory for memory, found in judged if found.action == "split"]
+        said |= _said(window, to_split)
         pieces = iter(await self._splitter.split(to_split, window, said) if to_split else ())
         passed: list[Passed] = []
         refused: list[RefusedMemory] = []
@@ -87,7 +84,8 @@ class Gate:
         return Gated(tuple(passed), (*extraction.refused, *refused))
 
     def _judge(self, memory: Memory, said: Mapping[str, str]) -> Verdict:
-        subject = Subject.of(memory, tuple(said[one] for one in memory.source_event_ids))
+        heard = memory.source_event_ids if judged_by_source(memory) else ()
+        subject = Subject.of(memory, tuple(said[one] for one in heard))
         findings = examine(subject, self._policy)
         for finding in findings:
             GATE_FINDINGS.labels(finding.rule, finding.mode).inc()
@@ -106,6 +104,16 @@ class Gate:
             else:
                 passed.append(Passed(_warned(piece, *found.codes), place, self._made_by))
         return passed, refused
+
+
+def _said(window: Window, memories: Sequence[Memory]) -> dict[str, str]:
+    """Give what the user said in the events that memories name, by event id."""
+    named = {one for memory in memories for one in memory.source_event_ids}
+    return {
+        sourced.event.event_id: extractable_text(sourced.event)
+        for sourced in window.events
+        if sourced.event.event_id in named
+    }
 
 
 def _refused(ordinal: str, finding: Finding) -> RefusedMemory:

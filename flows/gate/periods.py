@@ -85,10 +85,8 @@ _FROM_TO = re.compile(
 
 # Without one of these no ASCII text matches; looking for them takes a tenth of the time.
 _SEQUENCE_BY = ("then", "later", "afterwards", "after that", "before ", "subsequently")
-_AT_BY = (
-    *"0123456789", "last ", "next ", " ago", "yesterday", "tomorrow",
-    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
-)  # fmt: skip
+_AT_BY = (*"0123456789", "last ", "next ", " ago", "yesterday", "tomorrow")
+_IN_MONTH = re.compile(rf"in (?:early |late |mid-?)?{_MONTH}")  # without a number of any kind
 _OLD_AND_NEW_BY = (
     "used to", "previously", "formerly", "was once", "originally", "no longer", "now",
 )  # fmt: skip
@@ -103,7 +101,8 @@ def several_periods(subject: Subject) -> str | None:
     in_order = may_match(text, *_SEQUENCE_BY) and _SEQUENCE.search(text)
     if in_order and len(_CHANGE.findall(text)) > 1:
         return "several changes of state"
-    if not may_match(text, *_AT_BY) or len(_AT.findall(text)) <= 1:
+    may_be_at = may_match(text, *_AT_BY) or _IN_MONTH.search(text)
+    if not may_be_at or len(_AT.findall(text)) <= 1:
         return None
     shortened, periods = _RANGE.subn(_MARK, text)
     periods += len(set(_AT.findall(shortened)))

@@ -32,8 +32,8 @@ class Rechecked:
         return tuple(dict.fromkeys((*self.atom.warnings, *found)))
 
 
-def judged_by_source(atom: Atom) -> bool:
-    """Say whether a rule needs to see what the user said to judge this atom."""
+def judged_by_source(atom: Atom | Memory) -> bool:
+    """Say whether a rule needs to see what the user said to judge this."""
     return atom.type == "instruction"
 
 

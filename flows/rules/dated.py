@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
+from flows.extract.text import may_match
 from flows.rules.dates import Span, resolve
 
 __all__ = ["resolved"]
@@ -22,6 +23,8 @@ _RELATIVE = re.compile(
     r"|(?:上|下)个?月",
     re.IGNORECASE,
 )
+# Without one of these no ASCII text matches it; looking for them takes a tenth of the time.
+_RELATIVE_BY = ("day", "tomorrow", "night", "last ", "next ", "this ", " ago")
 _DATED = re.compile(r"\d{4}")
 _TO_COME = re.compile(r"\b(?:tomorrow|tonight|next|will)\b|明|后天|下", re.IGNORECASE)
 
@@ -43,7 +46,9 @@ def resolved(text: str, start: datetime | None, said_at: datetime) -> tuple[str,
     True
     """
     told = start is not None and abs((start - said_at).total_seconds()) >= 60  # noqa: PLR2004
-    if told or _DATED.search(text) or not _RELATIVE.search(text):
+    if told or not may_match(text, *_RELATIVE_BY):
+        return text, None
+    if _DATED.search(text) or not _RELATIVE.search(text):
         return text, None
     span = resolve(text, said_at, future=_TO_COME.search(text) is not None)
     if span is None:

@@ -115,3 +115,13 @@ def test_only_the_last_guesses_are_kept(monkeypatch: pytest.MonkeyPatch) -> None
         language._guess(words)
     assert len(language._guesses) == 2
     assert language._guess("the lighthouse stands by the sea") == first
+
+
+def test_where_all_is_in_ascii_the_short_way_says_the_same() -> None:
+    told = ["User moved to Lund", "El usuario trabaja en una tienda de libros", "OK", "42!", ""]
+    said = [SPOKEN["en"], SPOKEN["fr"].encode("ascii", "ignore").decode(), "OK", "I run", ""]
+    for text in told:
+        for first in said:
+            for second in [*said, SPOKEN["zh"]]:
+                asked = text, [first], [first, second]
+                assert in_another_language(*asked) == language._in_another(*asked), asked

@@ -243,6 +243,7 @@ PERIODS = [
     "User started piano in 2010 and won a prize in 2015.",
     "User visited Japan in 2019, Korea in 2020 and China in 2021.",
     "User met Ben on 2026-03-01, and is flying to Rome on 2026-04-02.",
+    "User rented a hut in mid-May, and is giving a concert in mid-June.",
     "User moved to Bergen, then got divorced and changed jobs.",
     "User had surgery two weeks ago and starts a new job next month.",
     "用户2015年在北京工作,2020年去了上海读书。",

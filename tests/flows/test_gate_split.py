@@ -106,6 +106,7 @@ def test_what_is_asked_is_data_behind_a_fence() -> None:
     prompt = request.messages[1][1]
     assert f'[1,"{TEXT}",["m1","m3"]]' in prompt
     assert prompt.count("</notes>") == 1
+    assert '["m3","Since 2020, that is."]' in prompt
     assert "Rome is lovely" not in prompt
     assert "u1" not in prompt
     assert request.prompt_version == "split-memory/1"

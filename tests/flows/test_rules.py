@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.rules import MAX_MEMORIES, RuleExtractor
+from flows.rules.dated import resolved
 from flows.rules.dates import resolve, resolve_end
 from stores.records import L0Event, LogRecord, Memory, Position, Role, SourcedEvent, Window, to_utc
 
@@ -358,6 +359,17 @@ def test_extract_gives_the_same_memories_every_time() -> None:
     assert first.memories == extractor.memories(events)
     assert len(first.memories) == 2
     assert extractor.version == "rules/4"
+
+
+@pytest.mark.parametrize(
+    "when",
+    ["yesterday", "Tomorrow", "today", "tonight", "LAST night", "next Wed", "this weekend",
+     "last month", "two weeks ago", "昨天", "下周三", "上个月"],
+)  # fmt: skip
+def test_every_kind_of_relative_date_is_resolved_in_a_memory(when: str) -> None:
+    text = f"User ran {when}"
+    assert resolved(text, None, SAID_AT)[0].startswith(f"{text} (2025-")
+    assert resolved(f"{text} in 2025", None, SAID_AT) == (f"{text} in 2025", None)
 
 
 FRAGMENTS = st.sampled_from(

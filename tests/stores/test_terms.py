@@ -55,3 +55,8 @@ def test_slot_words_speak_the_language_of_the_atom() -> None:
     assert slot_words("family.sister.job", "用户妹妹是药剂师。").endswith("做什么")
     assert slot_words("family.mia.age", "Mia is 7.").endswith("how old")
     assert slot_words("shoe.size", "User wears 38.") == ""
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=300))
+def test_the_short_way_of_a_text_in_ascii_gives_the_same_terms(text: str) -> None:
+    assert index_terms(text) == index_terms(f"{text} \N{RIGHT SINGLE QUOTATION MARK}")

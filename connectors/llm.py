@@ -266,7 +266,8 @@ class RecordedChat:
     async def complete(self, request: ChatRequest) -> ChatAnswer:
         """Give the recorded answer, or ask and record."""
         messages = tuple((role, well_formed(content)) for role, content in request.messages)
-        request = replace(request, messages=messages)
+        if messages != request.messages:
+            request = replace(request, messages=messages)
         key = request.request_hash()
         loop = asyncio.get_running_loop()
         while True:

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.ids import content_id
+from stores.ids import content_id, event_key
 from stores.records import (
     Atom,
     Extraction,
@@ -70,9 +70,10 @@ class ChatRequest:
     :arg messages: (role, content) pairs, system first.
     :arg schema: JSON Schema the answer must follow, or ``None`` for free text.
     :arg prompt_version: name and version of the prompt file, e.g. ``extract-chat/1``.
-    :arg about: the scope key first, then keys of the events (:func:`stores.ids.event_key`) and
-        the ids of the atoms whose text is in it: what is forgotten takes the answer along. Decides
-        no answer and is not hashed.
+    :arg scope: whose memory it is for; empty when that is not said.
+    :arg event_ids: the events of the scope whose text is in it.
+    :arg atom_ids: the atoms whose text is in it. What is forgotten takes the answer along; this,
+        events and scope decide no answer and are not hashed.
     """
 
     model: str
@@ -81,12 +82,15 @@ class ChatRequest:
     schema: dict[str, Any] | None = field(default=None, hash=False)
     max_tokens: int = 4096
     temperature: float = 0.0
-    about: tuple[str, ...] = field(default=(), compare=False)
+    scope: str = field(default="", compare=False)
+    event_ids: tuple[str, ...] = field(default=(), compare=False)
+    atom_ids: tuple[str, ...] = field(default=(), compare=False)
 
     @property
-    def scope(self) -> str:
-        """Whose memory it is for; empty when that was not said."""
-        return self.about[0] if self.about else ""
+    def about(self) -> tuple[str, ...]:
+        """Give the keys that the recorded answer is forgotten by. Made for who records it alone."""
+        events = (event_key(self.scope, one) for one in self.event_ids)
+        return tuple(dict.fromkeys([*filter(None, [self.scope]), *self.atom_ids, *events]))
 
     def request_hash(self) -> str:
         """Hash the whole request into the id of its recorded answer."""

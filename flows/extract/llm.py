@@ -20,7 +20,7 @@ from flows.extract.prompt import Shown, escape, plan_requests, room_beside
 from flows.extract.segments import as_scenes
 from flows.prompts import Prompt, load_prompt
 from stores.errors import MalformedAnswer
-from stores.ids import content_id, event_key
+from stores.ids import content_id
 from stores.protocols import ChatAnswer, ChatModel, ChatRequest
 from stores.records import AtomType, Extraction, Window
 
@@ -171,7 +171,6 @@ class LlmExtractor:
             version = f"{version} {redriven.letter}"
         told = complaint.to_model() if complaint else ""
         lines = (*shown.background, *shown.lines)
-        event_ids = dict.fromkeys(line.sourced.event.event_id for line in lines)
         return ChatRequest(
             model=self._chat.name,
             messages=(
@@ -181,7 +180,8 @@ class LlmExtractor:
             prompt_version=version,
             schema=ready.mode.schema,
             max_tokens=self._answer_tokens,
-            about=(window.scope, *(event_key(window.scope, name) for name in event_ids)),
+            scope=window.scope,
+            event_ids=tuple(line.sourced.event.event_id for line in lines),
         )
 
 

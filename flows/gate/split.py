@@ -19,7 +19,6 @@ from flows.extract.prompt import escape
 from flows.gate.subject import plain, tokens
 from flows.prompts import load_prompt
 from stores.errors import MalformedAnswer, Terminal
-from stores.ids import event_key
 from stores.protocols import ChatModel, ChatRequest
 from stores.records import CHAT_TYPES, Memory, Window
 
@@ -128,14 +127,14 @@ class ModelSplitter:
             for number, memory in enumerate(memories, start=1)
         ]
         filled = self._prompt.fill({"messages": _lines(messages), "notes": _lines(notes)})
-        about = (window.scope, *(event_key(window.scope, event_id) for event_id in ordinals))
         return ChatRequest(
             model=self._chat.name,
             messages=(("system", self._prompt.system), ("user", filled)),
             prompt_version=self._prompt.version,
             schema=_SCHEMA,
             max_tokens=_ANSWER_TOKENS,
-            about=about,
+            scope=window.scope,
+            event_ids=tuple(ordinals),
         )
 
 

@@ -289,9 +289,8 @@ class PersonaWork:
             prompt_version=" ".join(filter(None, (self._prompt.version, item.redriven, *carried))),
             schema=answer_schema(parts.mode),
             max_tokens=_ANSWER_TOKENS,
-            about=tuple(
-                dict.fromkeys([job.scope, *(known.atoms if known else ()), *told_by(scenes)])
-            ),
+            scope=job.scope,
+            atom_ids=(*(known.atoms if known else ()), *told_by(scenes)),
         )
         answer = await parts.chat.complete(request)
         if answer.finish_reason == "length":

@@ -22,7 +22,6 @@ from flows.prompts import Prompt
 from flows.reconcile.candidates import terms_of
 from flows.reconcile.items import ACTIONS, Decision
 from stores.errors import MalformedAnswer
-from stores.ids import event_key
 from stores.protocols import ChatAnswer, ChatRequest
 from stores.records import Atom
 
@@ -118,19 +117,17 @@ class Question:
         known = (_line(label, unit) for label, unit in self.labels.items())
         new = (_line(f"n{number}", atom) for number, atom in enumerate(self.new, start=1))
         values = {"known": "\n".join(known), "new": "\n".join(new), "complaint": complaint}
+        shown = (*self.new, *self.known)
         return ChatRequest(
             model=model,
             messages=(("system", prompt.system), ("user", prompt.fill(values))),
             prompt_version=version,
             schema=ANSWER_SCHEMA,
             max_tokens=max_tokens,
-            about=self._about(),
+            scope=shown[0].scope,
+            event_ids=tuple(event for one in shown for event in one.source_event_ids),
+            atom_ids=tuple(one.atom_id for one in shown),
         )
-
-    def _about(self) -> tuple[str, ...]:
-        shown = (*self.new, *self.known)
-        events = (event_key(one.scope, event) for one in shown for event in one.source_event_ids)
-        return tuple(dict.fromkeys([shown[0].scope, *(one.atom_id for one in shown), *events]))
 
 
 def _line(label: str, atom: Atom) -> str:

@@ -98,7 +98,8 @@ class SceneAgent:
             read = ("assistant", steps_text(ahead)), ("user", results_text(results))
             messages = (*messages, *read)
         version = f"{self._prompt.version} {redriven}".strip()
-        about = opening.about()
+        event_ids = tuple(event for atom in opening.atoms for event in atom.source_event_ids)
+        atom_ids = opening.atom_ids()
         # An empty folder with news that ends empty is no run: those atoms are not shown again.
         must_write = not opening.files and any(one.status == "active" for one in opening.atoms)
         ends = self._clock.now() + self._limits.time
@@ -113,7 +114,9 @@ class SceneAgent:
                 prompt_version=version,
                 schema=STEPS_SCHEMA,
                 max_tokens=self._limits.answer_tokens,
-                about=about,
+                scope=opening.scope,
+                event_ids=event_ids,
+                atom_ids=atom_ids,
             )
             text = ""
             try:

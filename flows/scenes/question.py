@@ -14,7 +14,6 @@ from flows.prompts import Prompt
 from flows.scenes.calls import calls_in, plain_call
 from flows.scenes.errors import Complaint
 from stores.errors import MalformedAnswer
-from stores.ids import event_key
 from stores.records import Atom
 from stores.scenes import ProfileFile, index_of, pressure
 
@@ -112,17 +111,13 @@ class Opening:
         }
         return ("system", prompt.system), ("user", prompt.fill(values))
 
-    def about(self) -> tuple[str, ...]:
-        """Give what the text of this run comes from: scope, atoms, and their events.
+    def atom_ids(self) -> tuple[str, ...]:
+        """Give the atoms that the text of this run comes from.
 
-        Atoms of every scene too, for its summary is shown and its text may be read.
+        Those of every scene too, for its summary is shown and its text may be read.
         """
         told = (one for file in self.files.values() for one in (*file.atoms, *file.archived))
-        events = (
-            event_key(self.scope, event) for atom in self.atoms for event in atom.source_event_ids
-        )
-        shown = (atom.atom_id for atom in self.atoms)
-        return tuple(dict.fromkeys([self.scope, *shown, *events, *told]))
+        return tuple(dict.fromkeys([*(atom.atom_id for atom in self.atoms), *told]))
 
 
 def read_steps(text: str) -> list[Step]:

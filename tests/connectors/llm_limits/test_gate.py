@@ -34,7 +34,7 @@ pytestmark = pytest.mark.asyncio
 
 
 def asking(scope: str = "acme/helper/ana", text: str = "hi", model: str = MODEL) -> ChatRequest:
-    return ChatRequest(model, (("user", text),), "p/1", max_tokens=10, about=(scope,))
+    return ChatRequest(model, (("user", text),), "p/1", max_tokens=10, scope=scope)
 
 
 @contextmanager

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stores.protocols import Vectors
-from stores.terms import index_terms
+from stores.terms import terms_in
 
 __all__ = ["UNRELATED", "Active", "Floor", "dense_floor", "terms_of"]
 
@@ -78,8 +78,11 @@ def terms_of(text: str) -> list[str]:
     >>> terms_of("User moved to 上海市")
     ['move', '上海', '海市']
     """
+    found = terms_in(text)
+    if text.isascii():
+        return list(dict.fromkeys(found))
     terms: list[str] = []
-    for term in index_terms(text).split():
+    for term in found:
         runs = _CJK_RUN.findall(term)
         terms += [term] if not runs else (pair for run in runs for pair in _pairs(run))
     return list(dict.fromkeys(terms))
@@ -89,24 +92,22 @@ def _pairs(run: str) -> Iterable[str]:
     return (run[at : at + 2] for at in range(max(1, len(run) - 1)))
 
 
-@lru_cache(maxsize=4096)
-def _weight(count: int, having: int) -> int:
-    return round(_DECIMALS * math.log(1 + (count - having + 0.5) / (having + 0.5)))
+class _Weights(dict[int, int]):
+    """The weight of a term by how many atoms have it, in thousandths, as BM25 has it.
 
-
-class _Weights(dict[str, int]):
-    """Weighs terms by how few atoms have them, in thousandths, as BM25 does.
-
-    For one search: the atoms must not change meanwhile.
+    :arg count: how many atoms there are.
     """
 
-    def __init__(self, postings: Mapping[str, Sized], count: int) -> None:
-        self._postings = postings
+    def __init__(self, count: int) -> None:
         self._count = count
 
-    def __missing__(self, term: str) -> int:
-        weight = self[term] = _weight(self._count, len(self._postings.get(term, ())))
+    def __missing__(self, having: int) -> int:
+        rare = (self._count - having + 0.5) / (having + 0.5)
+        weight = self[having] = round(_DECIMALS * math.log(1 + rare))
         return weight
+
+
+_weights = lru_cache(maxsize=256)(_Weights)
 
 
 class Active:
@@ -176,10 +177,9 @@ class Active:
             return [[] for _ in texts]
         self._looked_for = {text: terms_of(text) for text in texts}
         dense = self.nearest(vectors, floor.dense, floor.rank, wanted)
-        weights = _Weights(self._postings, len(self._ids))
         found = []
         for near, text in zip(dense, texts, strict=True):
-            words = self._keyword(self._looked_for[text], weights, floor, wanted)
+            words = self._keyword(self._looked_for[text], floor, wanted)
             both = [one for pair in _turns(near, words) for one in pair]
             found.append(list(dict.fromkeys(both)))
         return found
@@ -195,10 +195,13 @@ class Active:
         if least > _DECIMALS:
             return [[] for _ in vectors]
         products = self._matrix[: len(self._ids)] @ _whole(vectors).T
-        found = []
+        found: list[list[str]] = []
         for column in products.T:
             # On exact products first: rounding 50,000 of them to pick five would cost more.
             rows = np.flatnonzero(column >= (least - 0.5) * _PER_THOUSANDTH)
+            if not len(rows):
+                found.append([])
+                continue
             if len(rows) > most + _SPARE:
                 last = np.partition(column[rows], -(most + _SPARE))[-(most + _SPARE)]
                 rows = rows[column[rows] >= last - _PER_THOUSANDTH]
@@ -212,27 +215,29 @@ class Active:
     def _keyword(
         self,
         terms: Sequence[str],
-        weights: _Weights,
         floor: Floor,
         wanted: Callable[[str], bool],
     ) -> list[str]:
+        postings_of = self._postings
+        weights = _weights(len(self._ids))
+        weight_of = {term: weights[len(postings_of.get(term, ()))] for term in terms}
         scores: dict[str, int] = {}
         looked_at = 0
-        for term in sorted(terms, key=lambda term: (-weights[term], term)):
-            postings = self._postings.get(term, {})
+        for term in sorted(terms, key=lambda term: (-weight_of[term], term)):
+            postings = postings_of.get(term, {})
             looked_at += len(postings)
             if looked_at > _MOST_POSTINGS:
                 break
-            added = weights[term]
+            added = weight_of[term]
             for atom_id in postings:
                 scores[atom_id] = scores.get(atom_id, 0) + added
-        weight = weights.__getitem__
-        said = sum(map(weight, terms))
+        said = sum(weight_of.values())
 
         def near(atom_id: str) -> bool:
             # Of the text that says less: a new name must not hide what the two share.
             enough = scores[atom_id] >= _TERM_SHARE * said or (
-                scores[atom_id] >= _TERM_SHARE * sum(map(weight, self._terms[atom_id]))
+                scores[atom_id]
+                >= _TERM_SHARE * sum([weights[len(postings_of[it])] for it in self._terms[atom_id]])
             )
             return enough and wanted(atom_id)
 
@@ -251,7 +256,7 @@ class Active:
 def _whole(vectors: Vectors) -> NDArray[np.float32]:
     """Bring vectors to length 1 and round them to whole numbers of 1/2048."""
     exact = vectors.astype(np.float64)
-    lengths = np.linalg.norm(exact, axis=1, keepdims=True)
+    lengths = np.sqrt((exact * exact).sum(axis=1, keepdims=True))
     whole: NDArray[np.float32] = np.rint(exact / np.maximum(lengths, 1e-12) * _SCALE).astype(
         np.float32
     )

@@ -109,6 +109,8 @@ class ScopeAtoms(Units):
 
 def _folded(incoming: Sequence[Atom]) -> list[Atom]:
     """Make one of the atoms of a window that say the same."""
+    if len({(atom.type, same_key(atom.text)) for atom in incoming}) == len(incoming):
+        return list(incoming)
     folded: dict[tuple[str, str, str], Atom] = {}
     for atom in incoming:
         key = (atom.type, same_key(atom.text))

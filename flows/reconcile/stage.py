@@ -217,14 +217,13 @@ class Reconciler:
         """Write atoms in one call, so that a new one and those it supersedes change together."""
         if not changed:
             return
-        unknown = [one for one in changed if (one.atom_id, one.search_text()) not in known]
+        texts = [one.search_text() for one in changed]
+        keys = [(one.atom_id, text) for one, text in zip(changed, texts, strict=True)]
+        unknown = [key for key in keys if key not in known]
         if unknown:
-            rows = await self._embedder.embed_passages([one.search_text() for one in unknown])
-            known = known | {
-                (one.atom_id, one.search_text()): row
-                for one, row in zip(unknown, rows, strict=True)
-            }
-        vectors = np.stack([known[one.atom_id, one.search_text()] for one in changed])
+            rows = await self._embedder.embed_passages([text for _, text in unknown])
+            known = known | dict(zip(unknown, rows, strict=True))
+        vectors = np.stack([known[key] for key in keys])
         await self._written(Write(changed, vectors))
         if self._judge is None:
             return
@@ -233,7 +232,7 @@ class Reconciler:
             kept.active.remove(unit.atom_id)
         kept.active.put(
             [changed[row].atom_id for row in active],
-            [changed[row].search_text() for row in active],
+            [texts[row] for row in active],
             vectors[active],
         )
 

@@ -83,6 +83,8 @@ class Units:
             for unit in self.same_text(atom)
             if unit.slot == atom.slot or unit.slot is None or atom.slot is None
         ]
+        if not same:
+            return None
         said = statements_of(atom)
         for unit in same:
             if set(said) <= set(statements_of(unit)):
@@ -156,7 +158,7 @@ class Units:
         changed = []
         for atom_id, before in list(self._before.items()):
             now = self._by_id.get(atom_id)
-            if now is None or now == before:
+            if now is None or (before is not None and now == before):
                 continue
             if before is not None:
                 now = now.model_copy(update={"version": before.version + 1})
@@ -182,7 +184,7 @@ class Units:
     def put(self, atom: Atom) -> None:
         """Write an atom, new or changed."""
         old = self._by_id.get(atom.atom_id)
-        if old == atom:
+        if old is not None and old == atom:
             return
         self._before.setdefault(atom.atom_id, old)
         if old is not None:
@@ -275,7 +277,7 @@ class Units:
             settled = self._settled(unit, later)
             if settled.superseded_by is not None:
                 takes.setdefault(settled.superseded_by, []).append(settled.atom_id)
-            if settled != unit:
+            if settled is not unit and settled != unit:
                 new.append(settled)
         for settled in new:
             self.put(settled)

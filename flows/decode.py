@@ -71,11 +71,12 @@ def _sourced(
     record: LogRecord, event: L0Event, scope_fields: Sequence[str], redriven: Redriven | None
 ) -> SourcedEvent | InvalidEvent:
     parts = [getattr(event, _SCOPE_IDS[name]) for name in scope_fields]
-    for name, part in zip(scope_fields, parts, strict=True):
-        if not part:
-            field = _SCOPE_IDS[name]
-            message = f"{field}: the scope is made of {', '.join(scope_fields)}; this one is empty"
-            return InvalidEvent("empty_id", message, field=field)
+    if not all(parts):
+        field = next(
+            _SCOPE_IDS[name] for name, part in zip(scope_fields, parts, strict=True) if not part
+        )
+        message = f"{field}: the scope is made of {', '.join(scope_fields)}; this one is empty"
+        return InvalidEvent("empty_id", message, field=field)
     try:
         occurred_at = to_utc(event.occurred_at)
     except OverflowError:

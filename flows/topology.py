@@ -17,6 +17,7 @@ On Kafka each of them reads its topic with its own group and recovery store.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -172,11 +173,12 @@ def _decoded(batch: Sequence[LogRecord], parts: Parts) -> _Decoded:
             refusals.append((key, outputs.refused(record, value, parts.topics)))
             continue
         events.append(value)
-        _decoded_of(value.event.type).inc()
         if is_request(value):
             kept = parts.kept_out.add(tombstone_of(value))
             tombstones.append((value.scope, tombstone_records(kept, parts.topics.tombstones)))
     parts.progress.read += len(batch)
+    for kind, count in collections.Counter(one.event.type for one in events).items():
+        _decoded_of(kind).inc(count)
     return _Decoded(by_scope(events), tombstones, refusals)
 
 

@@ -41,6 +41,10 @@ def scope_key(parts: Iterable[str]) -> str:
     >>> scope_key(["a/b", "50%"])
     'a%2Fb/50%25'
     """
+    parts = tuple(parts)
+    plain = "/".join(parts)
+    if "%" not in plain and plain.count("/") == len(parts) - 1:  # as nearly all are
+        return plain
     return "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts)
 
 

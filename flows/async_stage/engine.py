@@ -279,9 +279,13 @@ class Engine(Generic[I, O]):
 
     def _enqueue(self, lane: Lane[I, O]) -> None:
         if lane not in self._is_ready:
+            self._line_up(lane)
+            self._wake()
+
+    def _line_up(self, lane: Lane[I, O]) -> None:
+        if lane not in self._is_ready:
             self._is_ready.add(lane)
             self._ready.append(lane)
-            self._wake()
 
     def _wake(self) -> None:
         if not self._wanted:
@@ -346,7 +350,7 @@ class Engine(Generic[I, O]):
                 return
             now = spec.clock.now()
             while self._alarms and self._alarms[0][0] <= now:
-                self._enqueue(heapq.heappop(self._alarms)[2])
+                self._line_up(heapq.heappop(self._alarms)[2])
             while len(self._tasks) < spec.concurrency and self._ready:
                 lane = self._ready.popleft()
                 self._is_ready.discard(lane)
@@ -404,7 +408,7 @@ class Engine(Generic[I, O]):
                 self._away.succeeded()
             else:
                 self._failed(lane, call, error)
-            self._enqueue(lane)
+            self._line_up(lane)  # its slot is given back behind this, and then given out
             self._settled.notify_all()
 
     def _free(self, task: asyncio.Task[None]) -> None:
@@ -415,7 +419,9 @@ class Engine(Generic[I, O]):
                 self._halted = FlowHalted(f"stage {self._spec.name}: {describe(broken)}")
                 self._halted.__cause__ = broken
                 self._settled.notify_all()
-        self._wake()
+        if not self._wanted:  # without waking the loop, which is here: that is a call of a socket
+            self._wanted = True
+            self._loop.call_soon(self._pump)
 
     def _failed(self, lane: Lane[I, O], call: Call[I, O], error: BaseException) -> None:
         spec, reason = self._spec, reason_of(error)

@@ -187,7 +187,8 @@ class _OneRun:
         return load_settings(**self._setting_values(impatient=impatient))
 
     def _setting_values(self, *, impatient: bool) -> dict[str, Any]:
-        hasty = {"message.timeout.ms": "1000", "socket.timeout.ms": "1000"}
+        # Calls that record an answer are waited for at exit. Less is too little beside other work.
+        hasty = {"message.timeout.ms": "4000", "socket.timeout.ms": "4000"}
         return {
             "data_dir": self._folder / "data",
             "brokers": self._servers.broker.bootstrap,

@@ -30,6 +30,8 @@ __all__ = ["PATIENCE_S", "Servers", "Topics", "running_servers"]
 PATIENCE_S = 240.0
 """Seconds that anything may take on a machine with other work; what takes longer hangs."""
 
+_SOON = {"fetch.wait.max.ms": 10}
+"""The broker says at once that there is no more, and not after half a second."""
 _MANY = ("l0.events", "l1.atoms", "l2.jobs", "l3.jobs", "outcomes")
 _SPREAD = tuple(spec for spec in TOPICS if spec.name in _MANY)
 _SINGLE = tuple(spec for spec in TOPICS if spec.name not in _MANY)
@@ -77,7 +79,7 @@ class Servers:
 def running_servers(broker: KafkaBroker, folder: Path) -> Iterator[Servers]:
     """Start what is missing beside a broker that runs."""
     processes = mp.get_context("forkserver")
-    processes.set_forkserver_preload(["tests.faults.flow_process"])
+    processes.set_forkserver_preload(["tests.faults.preloaded"])
     llm = UnreliableLlm()
     with running_redis(folder) as redis:
         llm.start()
@@ -144,7 +146,7 @@ class Topics:
 
     def read(self, names: Sequence[str]) -> Mapping[str, list[LogRecord]]:
         """Read whole topics with one consumer, each partition in its order."""
-        consumer = Consumer(self.connection.consumer("fault-rig"))
+        consumer = Consumer({**self.connection.consumer("fault-rig"), **_SOON})
         found: dict[tuple[str, int], list[LogRecord]] = {}
         try:
             known = consumer.list_topics(timeout=15).topics
@@ -160,7 +162,7 @@ class Topics:
             while left:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"topics could not be read: {sorted(left)}")
-                for message in consumer.consume(1000, timeout=0.2):
+                for message in consumer.consume(1000, timeout=0.01):
                     place = (message.topic() or "", message.partition() or 0)
                     error = message.error()
                     if error is None:

@@ -216,11 +216,13 @@ def edit(
             raise UserError(message)
         before = render(known) if known else ""
         text = _read(file) if file is not None else _in_editor(before, path)
-        if text == before:
-            _told("nothing changed", folder.current(scope), json)
-            return
-        made = folder.edit(scope, path, text, now, base)
+        same = text == before
+        made = folder.current(scope) if same else folder.edit(scope, path, text, now, base)
+    # Also where nothing changed: an edit that was killed here is on disk, and nobody was told.
     _ask_for_run(settings, scope, made, now)
+    if same:
+        _told("nothing changed", made, json)
+        return
     gone = text.strip() in ("", DELETED_MARK)
     _told(f"{path} is {'gone' if gone else 'written'}, generation {made.number}", made, json)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from connectors.settings import load_settings
+from flows.cli import scenes
 from flows.opening import open_tombstones
 from stores.records import Tombstone
 from tests.cli.in_process import ANA, InProcess
@@ -71,6 +72,25 @@ def test_an_edit_is_a_generation_of_its_own_and_recall_has_it_after_the_next_run
     assert "Zeppelins.md" not in own.text("scenes", "list", *ANA)
     answer = own.json("recall", "rare zeppelins", *ANA)
     assert "zeppelins" not in answer["system_context"] + answer["user_context"]
+
+
+def test_an_edit_that_was_killed_half_way_is_recalled_once_it_is_made_again(
+    own: InProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is written and nobody was told; the editor then shows it, and nothing is to do."""
+    text = tmp_path / "mine.md"
+    text.write_text("Ana collects rare zeppelins.")
+    with monkeypatch.context() as killed:
+        killed.setattr(scenes, "_ask_for_run", _killed)
+        own.run("scenes", "edit", "Zeppelins", "--file", str(text), *ANA, code=130)
+    monkeypatch.setenv("VISUAL", "true")
+    assert "nothing changed" in own.text("scenes", "edit", "Zeppelins", *ANA)
+    own.run("run", "--embedded")
+    assert "zeppelins" in own.json("recall", "rare zeppelins", *ANA)["system_context"]
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("name", ["Work and study", "work-and-study.md", "../Work-and-study"])

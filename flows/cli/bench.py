@@ -148,7 +148,7 @@ def _command(name: Benchmark) -> Callable[..., None]:
             raise UserError(message)
         reader = judge = None
         if not retrieval_only:
-            reader = _reader(settings, reader_base_url, reader_model, reader_api_key)
+            reader = _reader(settings, reader_base_url, reader_model, reader_api_key, dry_run)
             judge = _Endpoint(
                 judge_base_url or reader.base_url,
                 judge_model or reader.model,
@@ -185,7 +185,11 @@ for _name in BENCHMARKS:
 bench.command("speed")(speed)
 
 
-def _reader(settings: Settings, base_url: str, model: str, api_key: str) -> _Endpoint:
+def _reader(
+    settings: Settings, base_url: str, model: str, api_key: str, dry_run: bool
+) -> _Endpoint:
+    if dry_run and not (base_url or settings.llm_base_url):
+        return _Endpoint("", model or "any model", "")  # to estimate, nobody is asked
     if base_url:
         if not model:
             message = "--reader-model: say which model of --reader-base-url reads"
@@ -394,7 +398,7 @@ def _tell(
     table.add_column("row", min_width=max(len(row.name) for row in options.rows))
     measured = [name for name in _SHOWN if any(values[name] is not None for values in shown)]
     for column in measured[1:]:
-        table.add_column(column.replace("_", " "), justify="right")
+        table.add_column(column.replace("_", " "), justify="right", overflow="fold")
     for values in shown:
         table.add_row(*("" if values[name] is None else str(values[name]) for name in measured))
     out.print(table)

@@ -191,6 +191,10 @@ def test_a_dry_run_estimates_and_makes_nothing(bench: InProcess, tmp_path: Path)
     assert plan["reader_calls"] == plan["judge_calls"] == 5 * len(ROWS)
     assert plan["build_calls"] == 0
     assert plan["dollars"] > 0
+    # What it would cost is asked before there is a reader.
+    asked = ("bench", "locomo", "--data", str(data), "--out", str(out), "--dry-run")
+    assert bench.json(*asked)["reader_tokens"] == plan["reader_tokens"]
+    assert bench.json(*asked)["dollars"] is None
     assert not out.exists()
 
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from stores.milvus_base import Reads
 
 __all__ = [
+    "KeptServer",
     "Log",
     "StoreServer",
     "consumer_group",
@@ -146,12 +147,14 @@ class StoreServer:
 
     :arg refuse_writes: why this process may not write; empty when it may.
     :arg reads: a shorter way to read, where the embedded store lives in this process.
+    :arg moved: says whether the process that owned the embedded store was started again since.
     """
 
     uri: str
     token: str
     refuse_writes: str = ""
     reads: Reads | None = None
+    moved: Callable[[], bool] = never
 
 
 @contextmanager
@@ -168,7 +171,33 @@ def open_store_server(settings: Settings, *, write: bool) -> Iterator[StoreServe
     from stores.embedded import open_embedded
 
     with open_embedded(settings.data_dir, write=write) as handle:
-        yield StoreServer(handle.uri, handle.token, handle.refuse_writes, handle.reads)
+        yield StoreServer(
+            handle.uri, handle.token, handle.refuse_writes, handle.reads, handle.moved
+        )
+
+
+class KeptServer:
+    """The store's server for as long as a service runs, found again when its owner moved."""
+
+    def __init__(self, settings: Settings, stack: ExitStack, *, write: bool) -> None:
+        """Open it; ``stack`` closes it. Raises as :func:`open_store_server` does."""
+        self._settings = settings
+        self._stack = stack
+        self._write = write
+        self._server = self._open()
+
+    def moved(self) -> bool:
+        """Say whether what was opened on it must be opened anew."""
+        return self._server.moved()
+
+    def now(self) -> StoreServer:
+        """Give where it answers now. Raises as :func:`open_store_server` does."""
+        if self.moved():
+            self._server = self._open()
+        return self._server
+
+    def _open(self) -> StoreServer:
+        return self._stack.enter_context(open_store_server(self._settings, write=self._write))
 
 
 @contextmanager

@@ -68,6 +68,7 @@ class EmbeddedStore:
         *,
         release: Callable[[], None],
         reads: OwnReads | None = None,
+        address: Path | None = None,
     ) -> None:
         self.uri = uri
         self.token = token
@@ -76,8 +77,14 @@ class EmbeddedStore:
         self.owner_pid = owner_pid
         self.refuse_writes = "" if self.owner else _in_use(owner_pid)
         self._release = release
+        self._address = address
         self._closing = threading.Lock()
         self._closed = False
+
+    def moved(self) -> bool:
+        """Say whether another process owns the folder by now: a guest must open it anew."""
+        owner = _read_address(self._address) if self._address is not None else None
+        return owner is not None and owner["uri"] != self.uri
 
     def close(self) -> None:
         """Flush, stop serving and give the folder free. Idempotent; a guest only lets go."""
@@ -120,7 +127,9 @@ def open_embedded(
             return _become_owner(folder, address, lock, policy or FlushPolicy())
         owner = _read_address(address)
         if not write and owner is not None and _answers(owner):
-            return EmbeddedStore(owner["uri"], owner["token"], owner["pid"], release=lambda: None)
+            return EmbeddedStore(
+                owner["uri"], owner["token"], owner["pid"], release=lambda: None, address=address
+            )
         if time.monotonic() >= deadline:
             break
         time.sleep(_POLL_S)

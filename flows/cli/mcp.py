@@ -84,10 +84,10 @@ def _serve_stdio(settings: Settings, asked: dict[ScopeField, str | None]) -> Non
         credential = _credential(settings, keys, asked)
         return Caller(credential, CallNote(key=credential.id))
 
-    with _opening(settings) as opened:
+    with _opening(settings) as (opened, moved):
 
         async def serving() -> None:
-            async with Following(settings, opened) as following:
+            async with Following(settings, opened, moved) as following:
                 in_use = ServiceInUse(following.side.service)
                 async with following.looking(lambda side: in_use.switch(side.service)):
                     await memory_server(in_use, caller_of).run_stdio_async()
@@ -136,11 +136,11 @@ def _serve_http(settings: Settings) -> None:
         stop_on_signals(stop),
         tracing.traced_process(settings, "mcp"),
         listen(settings) as listening,
-        _opening(settings) as opened,
+        _opening(settings) as (opened, moved),
     ):
 
         async def serving() -> None:
-            async with Following(settings, opened) as following:
+            async with Following(settings, opened, moved) as following:
                 await answer_over_http(
                     following,
                     lambda side: http_app(side.service),
@@ -153,14 +153,17 @@ def _serve_http(settings: Settings) -> None:
 
 
 @contextmanager
-def _opening(settings: Settings) -> Iterator[Callable[[Settings], _Side]]:
-    """Reach the store, and give what opens the service over a generation."""
+def _opening(
+    settings: Settings,
+) -> Iterator[tuple[Callable[[Settings], _Side], Callable[[], bool]]]:
+    """Reach the store; give what opens the service over a generation, and says when it must."""
     from connectors.embeddings import make_embedder
-    from flows.opening import open_store_server
+    from flows.opening import KeptServer
 
     embedder = make_embedder(settings)
-    with open_store_server(settings, write=False) as server:
-        yield lambda one: _Side(one, embedder, server)
+    with ExitStack() as stack:
+        server = KeptServer(settings, stack, write=False)
+        yield lambda one: _Side(one, embedder, server.now()), server.moved
 
 
 class _Side:

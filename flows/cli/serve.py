@@ -68,7 +68,7 @@ def up(host: Host = None, port: Port = None, data_dir: DataDir = None) -> None:
 def _serve(settings: Settings, *, with_flow: bool) -> None:
     from connectors.embeddings import make_embedder
     from connectors.query.keys_file import check_bind
-    from flows.opening import open_store_server
+    from flows.opening import KeptServer
 
     check_bind(settings.host, settings)
     embedder = make_embedder(settings)
@@ -77,14 +77,15 @@ def _serve(settings: Settings, *, with_flow: bool) -> None:
         stop_on_signals(stop),
         tracing.traced_process(settings, "up" if with_flow else "query"),
         listen(settings) as listening,
-        open_store_server(settings, write=with_flow) as store_server,
+        ExitStack() as stack,
     ):
+        store_server = KeptServer(settings, stack, write=with_flow)
 
         def opened(one: Settings) -> _Side:
-            return _Side(one, embedder, store_server, with_flow=with_flow)
+            return _Side(one, embedder, store_server.now(), with_flow=with_flow)
 
         async def serving() -> None:
-            async with Following(settings, opened) as following:
+            async with Following(settings, opened, store_server.moved) as following:
                 await answer_over_http(
                     following,
                     lambda side: side.app,

@@ -65,11 +65,19 @@ class Following(Generic[S]):
     once, and the one before goes on.
 
     :arg opened: opens a generation; blocking.
+    :arg moved: says whether the store must be opened anew, as its owner was started again.
     """
 
-    def __init__(self, settings: Settings, opened: Callable[[Settings], S]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        opened: Callable[[Settings], S],
+        moved: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._settings = settings
         self._opened = opened
+        self._moved = moved
+        self._lost_store = False
         self._refused = ""
 
     async def __aenter__(self) -> Following[S]:
@@ -87,17 +95,18 @@ class Following(Generic[S]):
         await asyncio.to_thread(self.side.close)
 
     async def look(self, switch: Callable[[S], Awaitable[None]]) -> None:
-        """Go over to the generation that was promoted, if one was.
+        """Go over to the generation that was promoted, or to the store's new owner, if need be.
 
         :arg switch: gives the calls that begin from now on to a side; returns once those of the
             side before have ended.
         """
         from flows.opening import in_generation
 
-        if self._watch is None:
-            return
-        generation = await asyncio.to_thread(self._watch.look)
-        if generation == self.side.settings.generation_name:
+        generation = before = self.side.settings.generation_name
+        if self._watch is not None:
+            generation = await asyncio.to_thread(self._watch.look)
+        self._lost_store |= await asyncio.to_thread(self._moved)
+        if generation == before and not self._lost_store:
             return
         try:
             await self._go_over(in_generation(self._settings, generation), switch)
@@ -106,13 +115,16 @@ class Following(Generic[S]):
                 self._refused = error.message
                 err.print(
                     f"cannot serve generation {generation}, still serving "
-                    f"{self.side.settings.generation_name}: {error.message}",
+                    f"{before}: {error.message}",
                     style="red",
                     markup=False,
                 )
         else:
-            self._refused = ""
-            err.print(f"serving generation {generation}")
+            self._refused, self._lost_store = "", False
+            if generation == before:
+                err.print("the store's owner was started again: reading through it")
+            else:
+                err.print(f"serving generation {generation}")
 
     async def _go_over(self, settings: Settings, switch: Callable[[S], Awaitable[None]]) -> None:
         side = await asyncio.to_thread(self._opened, settings)

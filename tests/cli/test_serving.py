@@ -106,6 +106,33 @@ async def test_one_that_is_named_by_a_setting_is_stayed_with(
 
 
 @pytest.mark.asyncio
+async def test_a_store_whose_owner_was_started_again_is_opened_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done: list[str] = []
+    moved = [False, True, False]  # once it is asked where the owner is now, nothing moved any more
+
+    async def refuse(_: Any) -> None:
+        message = "it does not answer"
+        raise UserError(message)
+
+    async def switch(_: _Side) -> None:
+        done.append("switched")
+
+    settings = load_settings(data_dir=tmp_path, generation="main")
+    opened = Following(settings, lambda one: _Side(one, done), lambda: moved.pop(0))
+    async with opened as following:
+        await following.look(refuse)
+        assert done == ["main opened", "main warm"]
+        await following.look(refuse)
+        await following.look(switch)
+        again = ["main opened", "main warm", "switched", "main closed", "main started"]
+        assert done[-5:] == again
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.endswith("the store's owner was started again: reading through it")
+
+
+@pytest.mark.asyncio
 async def test_of_two_that_start_on_one_port_the_later_one_names_it(tmp_path: Path) -> None:
     """Both may bind it: callers shall be refused, not wait, until a service can answer."""
     first = load_settings(data_dir=tmp_path, port=0)

@@ -124,6 +124,18 @@ def test_a_guest_reads_and_searches_beside_the_owner_and_may_not_write(tmp_path:
         assert handle.owner
 
 
+def test_a_guest_sees_that_another_owner_came(tmp_path: Path) -> None:
+    with open_embedded(tmp_path) as first:
+        guest = open_embedded(tmp_path, write=False)
+        assert not guest.moved()
+        assert not first.moved()
+    assert not guest.moved(), "nobody owns the folder: there is nothing to go to"
+    with open_embedded(tmp_path):
+        assert guest.moved()
+        with open_embedded(tmp_path, write=False) as again:
+            assert not again.moved()
+
+
 def test_an_owner_that_is_ending_is_waited_for(tmp_path: Path) -> None:
     first = open_embedded(tmp_path)
     closing = threading.Timer(0.3, first.close)

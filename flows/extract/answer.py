@@ -67,6 +67,7 @@ _LEAKED_KEY = re.compile(
 _LEAKED_MARK = re.compile(r"</?(?:background|conversation)>|\{\{\w+\}\}", re.IGNORECASE)
 _PROMPT_RUN = 40  # characters in common with the instructions that are no accident
 _STRIDE = 8
+_SHORTER_RUN = _PROMPT_RUN - _STRIDE + 1
 _LOOP = re.compile(r"(.{4,80}?)\1{3,}")
 _SOURCE_MARK = re.compile(r"\s*[\[(（]m\d+(?:\s*[,，、]\s*m\d+)*[\])）]")
 _INVISIBLE = {"Cc", "Cs"}  # control characters, lone surrogates
@@ -308,12 +309,15 @@ def _one_line(text: str) -> str:
 _instructions_on_one_line = lru_cache(maxsize=4)(_one_line)
 
 
+@lru_cache(maxsize=4)
+def _runs_of(instructions: str) -> frozenset[str]:
+    return frozenset(instructions[at : at + _SHORTER_RUN] for at in range(len(instructions)))
+
+
 def _repeats(text: str, instructions: str) -> bool:
     # Of 40 characters in common, 33 begin at a multiple of eight. Looking there first is cheap.
-    length = _PROMPT_RUN - _STRIDE + 1
-    if not any(
-        text[at : at + length] in instructions for at in range(0, len(text) - length + 1, _STRIDE)
-    ):
+    runs, starts = _runs_of(instructions), range(0, len(text) - _SHORTER_RUN + 1, _STRIDE)
+    if not any(text[at : at + _SHORTER_RUN] in runs for at in starts):
         return False
     return any(
         text[at : at + _PROMPT_RUN] in instructions for at in range(len(text) - _PROMPT_RUN + 1)

@@ -28,13 +28,13 @@ _ENGLISH_SUBJECT = re.compile(r"User[\s:：]*(?=[\u3040-\u30ff\u3400-\u9fff\uac0
 _SUBJECT = {"kana": "ユーザーは", "hangul": "사용자는 ", "": "用户"}
 _PARTICLES = ("는", "은 ", "가 ", "이 ", "의 ", "は", "が", "の")
 _KANA_OR_HANGUL = re.compile(r"[\u3040-\u30ff\uac00-\ud7af]")
-_ASKS = re.compile(
-    r"[?？]\W*\Z"
-    r"|\AUser (?:(?:has |just )?asked|asks|is asking|wants to know|wanted to know|inquire[sd])"
+_ASKS = re.compile(r"[?？]\W*\Z")
+_ASKED = re.compile(
+    r"User (?:(?:has |just )?asked|asks|is asking|wants to know|wanted to know|inquire[sd])"
     r" (?:(?:the )?assistant )?(?:why|how|what|when|where|who|which|whether|if|about"
     r"|for (?:(?:some|any|a|an|more) )?(?:tip|help|advice|idea|suggestion|recommendation"
     r"|explanation|information|example|detail|recipe|translation|summar)\w*)\b"
-    r"|\A用户(?:询问|问了?(?:一下|助手)?|想知道|请教|咨询)"
+    r"|用户(?:询问|问了?(?:一下|助手)?|想知道|请教|咨询)"
 )
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _COPIED, _SAID = 0.8, 0.5
@@ -93,7 +93,8 @@ def is_question(text: str) -> bool:
     >>> is_question("User asked to be called Bo"), is_question("User asked: why? Nobody knew.")
     (False, False)
     """
-    return _ASKS.search(text) is not None
+    asks = ("?" in text or "？" in text) and _ASKS.search(text)
+    return bool(asks or _ASKED.match(text))
 
 
 def only_assistant_said(text: str, sources: Sequence[Line], lines: Sequence[Line]) -> bool:

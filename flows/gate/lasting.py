@@ -125,8 +125,8 @@ def _for_one_task(text: str) -> bool:
 def doubtful_type(subject: Subject) -> str | None:
     """Say what a memory seems to be, when its type says something else."""
     text = subject.text
-    if subject.type == "persona" and (_EVENT.search(text) or _EVENT_ZH.search(text)):
+    if subject.type == "persona" and (_EVENT.search(text) or _EVENT_ZH.match(text)):
         return "a dated event, typed persona"
-    if subject.type in {"persona", "episodic"} and _STANDING.search(text):
+    if subject.type in {"persona", "episodic"} and _STANDING.match(text):
         return f"a standing rule, typed {subject.type}"
     return None

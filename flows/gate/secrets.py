@@ -156,9 +156,8 @@ def secret(subject: Subject) -> str | None:
 
 
 def _kinds(text: str) -> Iterator[str]:
-    may_hold_token = may_match(text, *_TOKEN_MARKS) or any(
-        len(word) >= _SHORTEST_TOKEN for word in text.split()
-    )
+    longest = max(map(len, text.split()), default=0)
+    may_hold_token = longest >= _SHORTEST_TOKEN or may_match(text, *_TOKEN_MARKS)
     for detector in _DETECTORS if may_hold_token else ():
         if any(True for _ in detector.analyze_string(text)):
             yield str(detector.secret_type).lower()

@@ -131,9 +131,12 @@ def _base(word: str) -> str:
 
 
 def _words(text: str) -> list[str]:
-    plain = unicodedata.normalize("NFKC", text.translate(_WIDE)).replace("’", "'")
+    plain = text
+    if not text.isascii():  # else none of this finds anything
+        plain = unicodedata.normalize("NFKC", text.translate(_WIDE)).replace("’", "'")
+        plain = _CJK_GAP.sub("", plain)
     words: list[str] = []
-    for number, given in enumerate(_CJK_GAP.sub("", plain).split()):
+    for number, given in enumerate(plain.split()):
         word = given.strip(_EDGES)
         folded = word.casefold()
         # A capital A inside a sentence is a name: vitamin A, plan A.
@@ -141,6 +144,8 @@ def _words(text: str) -> list[str]:
             continue
         if not folded or folded in _EMPHASIS:
             continue
-        spelled = _CONTRACTED.get(folded) or re.sub(r"n't$", " not", folded)
+        spelled = _CONTRACTED.get(folded, folded)
+        if spelled.endswith("n't"):
+            spelled = spelled.removesuffix("n't") + " not"
         words += spelled.split()
     return words

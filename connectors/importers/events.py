@@ -120,9 +120,11 @@ def own_ids(value: Any) -> dict[str, Any]:
 def fill_ids(given: Mapping[str, Any], defaults: ImportDefaults) -> dict[str, Any]:
     """Join a file's ids with those of the command line.
 
-    Raises :class:`~stores.errors.InvalidEvent` naming the id that both lack or disagree on.
+    Raises :class:`~stores.errors.InvalidEvent` naming the ids that both lack, or the one that they
+    disagree on.
     """
     ids: dict[str, Any] = {}
+    missing: list[str] = []
     for field, option in ID_OPTIONS.items():
         in_file, on_command_line = given.get(field), getattr(defaults, option)
         if in_file is not None and on_command_line and in_file != on_command_line:
@@ -136,8 +138,12 @@ def fill_ids(given: Mapping[str, Any], defaults: ImportDefaults) -> dict[str, An
         elif on_command_line:
             ids[field] = on_command_line
         elif field != "team_id":
-            message = f"{field}: missing; give --{option}, or put it into the file"
-            raise InvalidEvent(reason="empty_id", message=message, field=field)
+            missing.append(field)
+    if missing:
+        options = " ".join(f"--{ID_OPTIONS[field]}" for field in missing)
+        them = "it" if len(missing) == 1 else "them"
+        message = f"{', '.join(missing)}: missing; give {options}, or put {them} into the file"
+        raise InvalidEvent(reason="empty_id", message=message, field=missing[0])
     return ids
 
 

@@ -70,6 +70,15 @@ def test_an_id_that_nobody_gives_is_named_with_its_option(files: Files, option: 
     assert f"--{option}" in str(problem)
 
 
+def test_all_that_is_missing_is_named_at_once(files: Files) -> None:
+    row = native("e1")
+    del row["agent_id"], row["session_id"]
+    _, [problem] = files.read([row], lines=True, defaults=ImportDefaults())
+    assert problem.message == (
+        "agent_id, session_id: missing; give --agent --session, or put them into the file"
+    )
+
+
 def test_a_file_and_a_command_line_that_disagree_on_an_id_are_a_problem(files: Files) -> None:
     defaults = ImportDefaults(tenant="other")
     events, [problem] = files.read([native("e1")], lines=True, defaults=defaults)

@@ -96,7 +96,16 @@ def memory_settings_from(**overrides: Any) -> Settings:
     """
     from flows.opening import resolved
 
-    return resolved(load_settings(**overrides))
+    settings = load_settings(**overrides)
+    if settings.embedded and not settings.milvus_uri and not settings.data_dir.exists():
+        err.print(  # a name that was misspelt looks like a memory that was lost
+            f"there is no data folder {settings.data_dir} yet; --data-dir or SEDIMENT_DATA_DIR "
+            "names another",
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
+        )
+    return resolved(settings)
 
 
 def scope_of(settings: Settings, tenant: str, agent: str, user: str, team: str) -> str:

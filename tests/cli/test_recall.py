@@ -80,3 +80,11 @@ def test_what_cannot_be_asked_is_exit_code_2(
 def test_a_store_that_is_not_there_is_exit_code_3(tmp_path: Path) -> None:
     cli = InProcess(tmp_path, {"SEDIMENT_MILVUS_URI": "http://127.0.0.1:9"})
     assert "milvus" in cli.run("recall", "q", *ANA, code=3).err
+
+
+def test_a_data_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+    """A name that was misspelt looks like a memory that was lost."""
+    cli = InProcess(tmp_path / "misspelt")
+    said = f"there is no data folder {cli.data_dir} yet"
+    assert said in cli.run("recall", QUESTION, *ANA).err
+    assert said not in cli.run("recall", QUESTION, *ANA).err, "by now it is there"

@@ -28,7 +28,12 @@ def test_the_five_minutes_of_the_readme_work_line_by_line(tmp_path: Path) -> Non
     assert list(printed) == ["ingest", "run", "memories", "recall"]
     assert "146 events written" in printed["ingest"]
     assert "reached the end of the log" in printed["run"]
-    assert "moved to Lisbon" in printed["memories"]
+    shown = re.search(
+        r"\(`memories list`\):\n\n```\n(.*?)```", README.read_text("utf-8"), re.DOTALL
+    )
+    assert shown is not None
+    memories = [line.strip() for line in printed["memories"].splitlines()]
+    assert all(line.strip() in memories for line in shown.group(1).splitlines())
     assert "moved to Lisbon" in printed["recall"]
     with running(sediment, "up") as service:
         assert service.http.get("/healthz").status_code == 200

@@ -360,8 +360,7 @@ class Engine(Generic[I, O]):
                     task.add_done_callback(self._free)
                     self._tasks[task] = lane
                     if not lane.full:
-                        self._is_ready.add(lane)
-                        self._ready.append(lane)
+                        self._line_up(lane)
                 elif (due := lane.next_due(now)) is not None:
                     heapq.heappush(self._alarms, (due, next(self._alarm_order), lane))
             self._gauge.set(len(self._tasks))

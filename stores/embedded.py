@@ -23,6 +23,7 @@ import json
 import logging
 import os
 import secrets
+import shutil
 import threading
 import time
 from collections import defaultdict
@@ -183,13 +184,25 @@ def _become_owner(folder: Path, address: Path, lock: int, policy: FlushPolicy) -
     return EmbeddedStore(server.uri, token, os.getpid(), release=release, reads=server.reads)
 
 
+def _drop_half_made(collections: Path) -> None:
+    """Delete what a process that was killed while it made or dropped a collection has left.
+
+    milvus-lite sees no collection in a folder without a schema, and cannot make one over it.
+    """
+    from milvus_lite.db import SCHEMA_FILENAME
+
+    for folder in collections.iterdir():
+        if not (folder / SCHEMA_FILENAME).exists():
+            shutil.rmtree(folder)
+
+
 class _Server:
     """milvus-lite served on a loopback port, behind the token, the gates and the flusher."""
 
     def __init__(self, folder: Path, token: str, policy: FlushPolicy) -> None:
         import jieba
         from milvus_lite.adapter.grpc.servicer import MilvusServicer
-        from milvus_lite.db import MilvusLite
+        from milvus_lite.db import COLLECTIONS_DIRNAME, MilvusLite
         from milvus_lite.exceptions import DataDirLockedError
         from pymilvus.grpc_gen import milvus_pb2_grpc
 
@@ -201,6 +214,7 @@ class _Server:
         except DataDirLockedError as error:
             message = f"another milvus-lite uses {folder}; stop it first"
             raise UserError(message) from error
+        _drop_half_made(folder / COLLECTIONS_DIRNAME)
         # milvus-lite opens a collection at its first use, and two first uses at once would
         # open it twice. So all are opened now; later ones are created behind their gate.
         names = self._db.list_collections()

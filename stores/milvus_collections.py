@@ -151,8 +151,11 @@ class MilvusCollections(MilvusBase):
     def _load(self, layer: Layer) -> None:
         client, name = self._client(), self._name(layer)
         with self._calling(f"load collection {name}"):
-            if not client.list_indexes(name):
-                # Not waited for here: loading waits where a server builds in the background.
-                params = index_params(self._wanted(), self._server())
-                client.create_index(name, params, timeout=self._timeout_s, sync=False)
+            # One by one: a process that was killed between two has left the first.
+            for index in index_params(self._wanted(), self._server()):
+                if not client.list_indexes(name, field_name=index.field_name):
+                    # Not waited for here: loading waits where a server builds in the background.
+                    one = client.prepare_index_params()
+                    one.append(index)
+                    client.create_index(name, one, timeout=self._timeout_s, sync=False)
             client.load_collection(name, timeout=self._timeout_s)

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pymilvus import MilvusClient
 
 from stores.embedded import EmbeddedStore, FlushPolicy, open_embedded
 from stores.errors import ServiceUnavailable, Terminal, UserError
@@ -100,6 +101,43 @@ def test_a_killed_owner_loses_no_row_and_leaves_no_lock(
         assert {f"a{n}-{m}" for n in range(7) for m in range(10)} <= found
         store.upsert_atoms([atom("after")], vectors(1))
         assert store.get_atom(SCOPE, "after") == atom("after")
+        store.close()
+
+
+def test_a_collection_that_was_half_made_or_half_dropped_is_made_anew(tmp_path: Path) -> None:
+    """Killed meanwhile, a process leaves a folder without a schema."""
+    left = tmp_path / "milvus" / "lite" / "collections" / "p_atoms"
+    left.mkdir(parents=True)
+    (left / "schema.json.tmp").write_text("{")
+    with open_embedded(tmp_path, write=True) as handle:
+        store = store_of(handle)
+        store.ensure_collections()
+        store.upsert_atoms([atom("a1")], vectors(1))
+        assert [one.atom_id for one in store.atoms_of(SCOPE)] == ["a1"]
+        store.close()
+
+
+def test_an_index_that_a_killed_process_did_not_come_to_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_embedded(tmp_path, write=True) as handle:
+        store = store_of(handle)
+        made: list[str] = []
+
+        def one_only(client: Any, name: str, params: Any, **more: Any) -> None:
+            for param in params:
+                if made:
+                    raise KeyboardInterrupt
+                made.append(name)
+                client._create_index(name, param, **more)
+
+        with monkeypatch.context() as at_second, pytest.raises(KeyboardInterrupt):
+            at_second.setattr(MilvusClient, "create_index", one_only)
+            store.ensure_collections()
+        store.close()
+        store = store_of(handle)
+        store.ensure_collections()
+        assert sorted(store._client().list_indexes(made[0])) == ["dense", "sparse"]
         store.close()
 
 

@@ -431,10 +431,9 @@ class Engine(Generic[I, O]):
         if reason == INTERNAL_ERROR:
             _log.error("stage %s: a bug in its work function", spec.name, exc_info=error)
         at, spread = spec.clock.now(), spec.spread()
-        if isinstance(error, LogAway):
-            self._halted = self._log_patience.away(error, at)
-            if self._halted is not None:
-                return
+        if isinstance(error, LogAway) and (over := self._log_patience.away(error, at)):
+            self._halted = over
+            return
         verdicts = [spec.retry.decide(error, known, at, spread) for known in call.failures]
         failures = [seen for seen, _ in verdicts]
         due = verdicts[0][1]  # the same for all: they are on the same footing

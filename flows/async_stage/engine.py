@@ -28,12 +28,18 @@ from connectors.metrics import (
 )
 from flows.async_stage.away import Away
 from flows.async_stage.lane import Call, Done, Failed, Lane, PendingItem
-from flows.async_stage.pressure import FailureLimit, FailureTally, LogPatience, PendingWork
+from flows.async_stage.pressure import (
+    FailureLimit,
+    FailureTally,
+    LogPatience,
+    PendingWork,
+    StageStatus,
+)
 from flows.async_stage.retry import INTERNAL_ERROR, RetryPolicy, describe, reason_of
 from stores.errors import FlowHalted, LogAway, RequestTimedOut, UserError
 from stores.protocols import Clock
 
-__all__ = ["Engine", "StageSpec", "StageStatus", "Work"]
+__all__ = ["Engine", "StageSpec", "Work"]
 
 I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
@@ -92,24 +98,6 @@ class StageSpec(Generic[I, O]):
     log_patience_s: float = math.inf
     aclose: Callable[[], Awaitable[None]] | None = None
     spread: Callable[[], float] = random.random
-
-
-@dataclass(frozen=True, slots=True)
-class StageStatus:
-    """How a stage stands.
-
-    :arg pending: items accepted and not yet emitted.
-    :arg keys: keys that have any.
-    :arg in_flight: calls being made.
-    :arg oldest_pending_age_s: seconds since the oldest pending item was accepted; 0 without one.
-    :arg retries_waiting: items among the pending ones that failed and wait to be tried again.
-    """
-
-    pending: int = 0
-    keys: int = 0
-    in_flight: int = 0
-    oldest_pending_age_s: float = 0.0
-    retries_waiting: int = 0
 
 
 class Engine(Generic[I, O]):

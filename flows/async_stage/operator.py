@@ -13,8 +13,9 @@ import bytewax.operators as op
 from bytewax.operators import KeyedStream, StatefulBatchLogic
 
 from connectors.dataflow import keep_thread_state
-from flows.async_stage.engine import Engine, StageSpec, StageStatus
+from flows.async_stage.engine import Engine, StageSpec
 from flows.async_stage.lane import Done, Failed, PendingItem
+from flows.async_stage.pressure import StageStatus
 
 __all__ = ["AsyncStage", "async_stage"]
 

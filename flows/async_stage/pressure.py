@@ -12,7 +12,7 @@ from prometheus_client import Gauge
 from connectors.metrics import STAGE_PENDING
 from stores.errors import FlowHalted, LogAway
 
-__all__ = ["FailureLimit", "FailureTally", "LogPatience", "PendingWork"]
+__all__ = ["FailureLimit", "FailureTally", "LogPatience", "PendingWork", "StageStatus"]
 
 
 class PendingWork:
@@ -147,3 +147,21 @@ class LogPatience:
             "says how long it may). Nothing is lost: start the flow again when the brokers are back"
         )
         return LogAway(error.service, message)
+
+
+@dataclass(frozen=True, slots=True)
+class StageStatus:
+    """How a stage stands.
+
+    :arg pending: items accepted and not yet emitted.
+    :arg keys: keys that have any.
+    :arg in_flight: calls being made.
+    :arg oldest_pending_age_s: seconds since the oldest pending item was accepted; 0 without one.
+    :arg retries_waiting: items among the pending ones that failed and wait to be tried again.
+    """
+
+    pending: int = 0
+    keys: int = 0
+    in_flight: int = 0
+    oldest_pending_age_s: float = 0.0
+    retries_waiting: int = 0

@@ -199,12 +199,15 @@ class KeyEntry(BaseModel):
         if value == ():
             message = "an empty list is for nobody; leave it out for all"
             raise ValueError(message)
+        if any(names_none(one) and one != ALL for one in _several(value) or ()):
+            message = "white space and wildcards name nobody, but for `*` alone, which is all"
+            raise ValueError(message)
         return value
 
     @field_validator("tenant")
     @classmethod
     def _one_tenant(cls, value: str) -> str:
-        if value == ALL:
+        if names_none(value):
             message = "a key belongs to one tenant; `*` is for team, agent and user"
             raise ValueError(message)
         return value

@@ -57,6 +57,15 @@ def test_empty_and_wildcard_are_refused_also_where_the_key_is_open(value: str) -
             credential.narrow({"tenant": "acme", "agent": "helper", "user": value}, FIELDS)
 
 
+@pytest.mark.parametrize("value", [" ", "%%", "**"])
+@pytest.mark.parametrize("part", ["tenant", "team", "agent", "user"])
+def test_no_key_is_made_for_what_names_nobody(part: str, value: str) -> None:
+    bound: dict[str, Any] = {"tenant": "acme", part: value if part == "tenant" else [value]}
+    with pytest.raises(ValidationError, match=r"name nobody|belongs to one tenant"):
+        new_key("app", **bound)
+    assert new_key("app", "acme", user=["*"])[1].credential().user is None
+
+
 def test_a_part_that_the_scope_does_not_need_is_checked_too() -> None:
     with pytest.raises(ScopeRefused, match="team"):
         Credential("k", tenant="acme", team="red").narrow({"team": "blue"}, ("tenant",))

@@ -105,6 +105,9 @@ def _invalid(error: ValidationError) -> InvalidEvent:
     if first["type"] == "string_too_short" and field.endswith("_id"):
         return InvalidEvent("empty_id", f"{field}: must not be empty", field=field)
     text = "; ".join(
-        ": ".join(filter(None, [".".join(map(str, p["loc"])), p["msg"]])) for p in problems[:5]
+        ": ".join(
+            filter(None, [".".join(map(str, p["loc"])), p["msg"].removeprefix("Value error, ")])
+        )
+        for p in problems[:5]
     )
     return InvalidEvent("invalid_schema", text, field=field)

@@ -54,6 +54,12 @@ class ClientError(Exception):
         self.field = field
         self.retry_after = retry_after
 
+    def __str__(self) -> str:
+        """Tell the message, and the field where the message does not name it itself."""
+        if self.field and self.field not in self.message:
+            return f"{self.field}: {self.message}"
+        return self.message
+
 
 class Unauthorized(ClientError):
     """No key, or one that is not valid or no longer so."""

@@ -158,6 +158,13 @@ def test_events_as_models_and_as_json(client: Caller, world: World) -> None:
         client("add_events", [])
 
 
+def test_an_error_names_its_field(client: Caller) -> None:
+    with pytest.raises(Invalid, match=r"^limit: Input should be greater"):
+        client("recall", "Where?", limit=0)
+    with pytest.raises(Denied, match=r"^user: "):
+        client("recall", "Where?", user="*")
+
+
 def test_memories_and_their_history(client: Caller) -> None:
     page = client("memories", limit=2)
     assert ([one.atom_id for one in page.items], page.total) == (["oldest", "old"], 3)

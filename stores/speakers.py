@@ -45,7 +45,7 @@ def told_of(text: str, who: str) -> str:
     >>> told_of("用户住在杭州。", "小林"), told_of("User's name is Bo.", "Bo")
     ('小林住在杭州。', "User's name is Bo.")
     """
-    if who == UNNAMED or who.casefold() in text.casefold():
+    if _nameless(who) or who.casefold() in text.casefold():
         return text
     found = _OPENING.match(text) or _ANYWHERE.search(text)
     return text if found is None else text[: found.start()] + who + text[found.end() :]
@@ -57,7 +57,12 @@ def told_of_user(text: str, who: str) -> str:
     >>> told_of_user("Caroline lives in Porto.", "Caroline"), told_of_user("小林住在杭州。", "小林")
     ('User lives in Porto.', '用户住在杭州。')
     """
-    if who == UNNAMED or who not in text or _THE_USER.search(text):
+    if _nameless(who) or who not in text or _THE_USER.search(text):
         return text
     before, _, after = text.partition(who)
     return before + ("用户" if _HAN.search(before + after) else "User") + after
+
+
+def _nameless(who: str) -> bool:
+    # A name that is a word for the user, such as ユーザー, could not be told from one.
+    return who == UNNAMED or _THE_USER.search(who) is not None

@@ -276,6 +276,14 @@ def test_neighbours_of_a_hit_get_a_share_of_its_score_by_their_distance() -> Non
     assert next(one for one in ranked if one.id == "e4").ranks == {}
 
 
+@pytest.mark.parametrize("text", ["so long " * 75, "很长" * 100])
+def test_a_long_neighbour_gets_less_for_it_takes_the_place_of_several(text: str) -> None:
+    long, hit, short = replace(said("long", 1), text=text), said("hit", 2), said("short", 3)
+    ranked = spread([Ranked("events", hit, 1.0, {"dense": 1})], [long, hit, short])
+    scores = {one.id: one.score for one in ranked}
+    assert scores == {"hit": 1.0, "short": NEAR_SHARES[0], "long": NEAR_SHARES[0] / 2}
+
+
 def test_a_neighbour_in_another_session_gets_nothing() -> None:
     hit, foreign = said("hit", 5), said("foreign", 6, "s2")
     assert [one.id for one in spread([Ranked("events", hit, 1.0, {})], [hit, foreign])] == ["hit"]

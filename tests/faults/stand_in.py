@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from stores.errors import ServiceUnavailable, Terminal
+from stores.errors import ServiceUnavailable, Terminal, UserError
 from stores.protocols import Vectors
 from stores.records import Atom, IndexedEvent, Position, Profile, ProfileKind
 from stores.sqlite_wal import use_write_ahead_log
@@ -143,6 +143,9 @@ class StandInStore:
             with self._lock:
                 yield self._connection
         except sqlite3.Error as error:
+            if "disk" in str(error):  # an I/O error, or full: stops the flow, as of milvus-lite
+                message = f"store: {error}"
+                raise UserError(message) from error
             raise ServiceUnavailable("store", str(error)) from error
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "LogReader",
     "Place",
     "StartAt",
+    "given_up",
     "murmur2",
     "partition_of",
 ]
@@ -34,6 +35,14 @@ MAX_RECORD_BYTES = 16 * 1024 * 1024
 Far above what an event may hold (1 MiB): a dead letter carries the original bytes untouched,
 also of an event that was refused for its size.
 """
+
+
+def given_up(why: str, who: str, seconds: float) -> str:
+    """Say that ``who`` waited for a log for too long, and what to do."""
+    return (
+        f"{why}; {who} waited for {seconds:.0f} s (SEDIMENT_BROKER_PATIENCE_S says how long it "
+        "may). Nothing is lost: start the flow again when the brokers are back"
+    )
 
 
 # --- places in a log -------------------------------------------------------------------------

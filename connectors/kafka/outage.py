@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from connectors.kafka.connection import unavailable
+from connectors.log import given_up
 from connectors.metrics import LOG_AWAY_SECONDS
 
 __all__ = ["Outage"]
@@ -56,12 +57,7 @@ class Outage:
         lasted = now - self._since
         self._gauge.set(lasted)
         if lasted > self._patience_s:
-            message = (
-                f"{why}; {self._doing} waited for {lasted:.0f} s "
-                "(SEDIMENT_BROKER_PATIENCE_S says how long it may). Nothing is lost: start the "
-                "flow again when the brokers are back"
-            )
-            raise unavailable(message)
+            raise unavailable(given_up(why, self._doing, lasted))
         if now - self._said_at > _SAY_AGAIN_S:
             self._said_at = now
             _log.warning("kafka: %s; %s has waited for %.0f s", why, self._doing, lasted)

@@ -113,7 +113,7 @@ class Parts:
     def speakers(self) -> list[str]:
         """Give the names of who said what was found."""
         found = (hit.record for hits in self.hits.values() for hit in hits)
-        return people_of(one.said_by if isinstance(one, Atom) else one.name or "" for one in found
+        return people_of(one.said_by if isinstance(one, Atom) else one.name for one in found
                          if isinstance(one, (Atom, IndexedEvent)))  # fmt: skip
 
     def rank(self, layer: SearchLayer, relevant: Relevance) -> list[Ranked]:

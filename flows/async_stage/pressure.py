@@ -9,6 +9,7 @@ from datetime import datetime
 
 from prometheus_client import Gauge
 
+from connectors.log import given_up
 from connectors.metrics import STAGE_PENDING
 from stores.errors import FlowHalted, LogAway
 
@@ -142,11 +143,7 @@ class LogPatience:
         if lasted <= self._seconds:
             return None
         why = error.message.removeprefix(f"{error.service}: ")
-        message = (
-            f"{why}; stage {self._stage} waited for {lasted:.0f} s (SEDIMENT_BROKER_PATIENCE_S "
-            "says how long it may). Nothing is lost: start the flow again when the brokers are back"
-        )
-        return LogAway(error.service, message)
+        return LogAway(error.service, given_up(why, f"stage {self._stage}", lasted))
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ class Opening:
         Those of every scene too, for its summary is shown and its text may be read.
         """
         told = (one for file in self.files.values() for one in (*file.atoms, *file.archived))
-        return tuple(dict.fromkeys([*(atom.atom_id for atom in self.atoms), *told]))
+        return (*(atom.atom_id for atom in self.atoms), *told)
 
 
 def read_steps(text: str) -> list[Step]:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from stores.errors import InvalidEvent
 from stores.ids import scope_key
+from stores.problems import problems_of
 from stores.records import MAX_EVENT_BYTES, L0Event, LogRecord, Redriven, SourcedEvent, to_utc
 
 __all__ = ["CLOCK_TOLERANCE", "by_scope", "decode"]
@@ -95,19 +96,14 @@ def _sourced(
 
 
 def _invalid(error: ValidationError) -> InvalidEvent:
-    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    problems = problems_of(error)
     first = problems[0]
-    field = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "json_invalid":
-        return InvalidEvent("invalid_json", first["msg"])
-    if any(problem["loc"] == ("v",) for problem in problems):
+    if first.kind == "json_invalid":
+        return InvalidEvent("invalid_json", first.message)
+    if any(problem.field == "v" for problem in problems):
         return InvalidEvent("unknown_version", "v: only version 1 is known", field="v")
-    if first["type"] == "string_too_short" and field.endswith("_id"):
-        return InvalidEvent("empty_id", f"{field}: must not be empty", field=field)
-    text = "; ".join(
-        ": ".join(
-            filter(None, [".".join(map(str, p["loc"])), p["msg"].removeprefix("Value error, ")])
-        )
-        for p in problems[:5]
-    )
-    return InvalidEvent("invalid_schema", text, field=field)
+    if first.kind == "string_too_short" and first.field.endswith("_id"):
+        message = f"{first.field}: must not be empty"
+        return InvalidEvent("empty_id", message, field=first.field)
+    text = "; ".join(map(str, problems[:5]))
+    return InvalidEvent("invalid_schema", text, field=first.field)

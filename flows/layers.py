@@ -29,6 +29,7 @@ from flows.progress import LayersProgress
 from flows.scenes import JoinedJob, Pace, QueuedJob, SceneResult, join_jobs
 from flows.scenes.job import place_in_process
 from stores.errors import InvalidEvent
+from stores.problems import problems_of
 from stores.protocols import Clock
 from stores.records import LogRecord, OutRecord, PersonaJob, SceneJob
 from stores.requests import ASKED_HEADER
@@ -205,7 +206,7 @@ def _read(record: LogRecord, model: type[_Job]) -> tuple[LogRecord, _Job | Inval
     try:
         return record, model.model_validate_json(record.value or b""), letter
     except ValidationError as error:
-        field = ".".join(str(part) for part in error.errors()[0]["loc"])
+        field = problems_of(error)[0].field
         reason = "invalid_schema" if record.value else "null_body"
         message = f"not a job: {field or 'the record'} is missing or wrong"
         return record, InvalidEvent(reason, message, field=field), letter

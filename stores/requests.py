@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from stores.errors import UserError
 from stores.ids import content_id
+from stores.problems import problems_of
 from stores.records import (
     ControlRequest,
     L0Event,
@@ -86,9 +87,8 @@ def request_event(
             request=request,
         )  # fmt: skip
     except ValidationError as error:
-        problem = error.errors()[0]
-        field = ".".join(map(str, problem["loc"])) or kind
-        message = f"{field}: {problem['msg'].removeprefix('Value error, ')}"
+        problem = problems_of(error)[0]
+        message = f"{problem.field or kind}: {problem.message}"
         raise UserError(message) from None
 
 

@@ -34,6 +34,7 @@ from connectors.query.models import (
     SearchAnswer,
     SearchRequest,
 )
+from stores.problems import problems_of
 from stores.records import L0Event, Profile
 
 __all__ = [
@@ -190,9 +191,8 @@ def _body(model: type[BaseModel], fields: Mapping[str, Any]) -> dict[str, Any]:
     try:
         made = model.model_validate(fields)
     except ValidationError as error:
-        problem = error.errors()[0]
-        field = ".".join(str(step) for step in problem["loc"])
-        message = str(problem["msg"]).removeprefix("Value error, ")
-        raise Invalid(message, code="invalid_request", field=field or None) from None
+        problem = problems_of(error)[0]
+        field = problem.field or None
+        raise Invalid(problem.message, code="invalid_request", field=field) from None
     sent: dict[str, Any] = made.model_dump(mode="json", exclude_unset=True, exclude_none=True)
     return sent

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from stores.errors import InvalidEvent
 from stores.ids import content_id
+from stores.problems import problems_of
 from stores.records import CONTRACT_VERSION, MAX_EVENT_BYTES, L0Event, to_utc
 
 __all__ = [
@@ -165,19 +166,14 @@ def validated(fields: Mapping[str, Any]) -> L0Event:
 
 
 def _invalid(error: ValidationError) -> InvalidEvent:
-    problems = error.errors(include_url=False, include_context=False, include_input=False)
-    fields, texts = [], []
-    for problem in problems:
-        text = problem["msg"].removeprefix("Value error, ")
-        field = ".".join(str(part) for part in problem["loc"])
-        fields.append(field or text.partition(":")[0])
-        texts.append(f"{field}: {text}" if field else text)
+    problems = problems_of(error)
+    fields = [problem.field or problem.message.partition(":")[0] for problem in problems]
     reason = "invalid_schema"
     if "v" in fields:
         reason = "unknown_version"
-    elif problems[0]["type"] == "string_too_short" and fields[0].endswith("_id"):
+    elif problems[0].kind == "string_too_short" and fields[0].endswith("_id"):
         reason = "empty_id"
-    return InvalidEvent(reason, "; ".join(texts), field=fields[0])
+    return InvalidEvent(reason, "; ".join(map(str, problems)), field=fields[0])
 
 
 def time_of(message: Any) -> ImportTime | InvalidEvent | None:

@@ -35,6 +35,7 @@ from connectors.query.profiles import find_scene
 from connectors.query.service import Caller, Service
 from stores.errors import SedimentError
 from stores.ids import content_id
+from stores.problems import problems_of
 
 __all__ = ["CallerOf", "memory_server"]
 
@@ -99,10 +100,7 @@ class _Server(MCPServer[Any]):
             wrong = error.__cause__
             if not isinstance(wrong, ValidationError):
                 raise
-            told = "; ".join(
-                f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in wrong.errors()[:5]
-            )
-            raise ToolError(told) from wrong
+            raise ToolError("; ".join(map(str, problems_of(wrong)[:5]))) from wrong
 
 
 class _Tools:

@@ -22,6 +22,7 @@ from connectors.query.auth import (
 )
 from connectors.query.models import EventError
 from connectors.settings import ScopeField, Settings
+from stores.problems import problems_of
 from stores.records import MAX_EVENT_BYTES, L0Event, OutRecord
 
 __all__ = ["Accepted", "accept_events"]
@@ -99,9 +100,8 @@ def _accept(body: object, credential: Credential, settings: Settings) -> tuple[s
     try:
         event = L0Event.model_validate_json(value)
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        field = ".".join(str(step) for step in problem["loc"])
-        code, message = "invalid_event", problem["msg"].removeprefix("Value error, ")
+        problem = problems_of(error)[0]
+        code, field, message = "invalid_event", problem.field, problem.message
         raise _RejectedError(code, field, message) from None
     if event.request is not None and event.type in ("forget", "reject"):
         try:

@@ -15,6 +15,7 @@ from connectors.query.audit_log import CallNote
 from connectors.query.auth import RightMissing, ScopeIncomplete, ScopeRefused
 from connectors.query.models import ErrorAnswer, ErrorBody
 from stores.errors import SedimentError, Transient, UserError
+from stores.problems import problems_in
 
 __all__ = ["ApiError", "add_error_answers", "as_api_error", "error_response"]
 
@@ -98,13 +99,11 @@ async def _on_sediment_error(request: Request, error: Exception) -> JSONResponse
 
 async def _on_invalid_request(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    problem = error.errors()[0]
+    problem = problems_in(error.errors(), below=1)[0]  # without "body" or "query"
     CallNote.of(request.scope).code = "invalid_request"
-    if problem["type"] == "json_invalid":
+    if problem.kind == "json_invalid":
         return error_response(400, "invalid_json", "the body is not JSON")
-    field = ".".join(str(step) for step in problem["loc"][1:])  # without "body" or "query"
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    return error_response(422, "invalid_request", message, field or None)
+    return error_response(422, "invalid_request", problem.message, problem.field or None)
 
 
 async def _on_http_error(request: Request, error: Exception) -> JSONResponse:

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from connectors.query.auth import Credential, KeyEntry, KeyRing, is_loopback
 from connectors.settings import Settings
 from stores.errors import ServiceUnavailable, SettingsError
+from stores.problems import problems_of
 
 __all__ = ["KeysFile", "changing", "check_bind", "load_keys", "read_entries", "write_entries"]
 
@@ -126,9 +127,7 @@ def read_entries(path: Path) -> list[KeyEntry]:
         message = f"api_keys_file: cannot read {path}: {error.strerror}"
         raise SettingsError(message) from None
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(step) for step in problem["loc"])
-        message = f"api_keys_file: {path}: {where + ': ' if where else ''}{problem['msg']}"
+        message = f"api_keys_file: {path}: {problems_of(error)[0]}"
         raise SettingsError(message) from None
     ids = [entry.id for entry in entries]
     twice = sorted({name for name in ids if ids.count(name) > 1})

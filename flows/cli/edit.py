@@ -20,6 +20,7 @@ from flows.cli.common import (
     scope_of,
 )
 from stores.errors import UserError
+from stores.problems import problems_of
 
 __all__ = ["edit"]
 
@@ -59,9 +60,7 @@ def edit(
         request = ControlRequest(target="atom", atom_ids=(atom_id,))
         event = request_event("edit", owner, request, SystemClock().now(), text=text)
     except ValidationError as error:
-        problem = error.errors()[0]
-        message = f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
-        raise UserError(message) from None
+        raise UserError(str(problems_of(error)[0])) from None
     log = open_log(settings)
     log.appender.append([request_record(event, scope, settings.topic("l0.events"))])
     if json:

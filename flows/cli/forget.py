@@ -26,6 +26,7 @@ from flows.cli.common import (
     scope_label,
 )
 from stores.errors import UserError
+from stores.problems import problems_of
 from stores.records import ControlRequest, Outcome
 
 if TYPE_CHECKING:
@@ -148,9 +149,9 @@ def _request(fields: dict[str, object]) -> ControlRequest:
     try:
         return ControlRequest.model_validate(fields)
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = str(problem["loc"][0]).removesuffix("_ids") if problem["loc"] else "request"
-        message = f"--{where}: {problem['msg']}"
+        problem = problems_of(error)[0]
+        where = problem.field.partition(".")[0].removesuffix("_ids") or "request"
+        message = f"--{where}: {problem.message}"
         raise UserError(message) from None
 
 

@@ -22,6 +22,7 @@ from flows.cli.common import (
 )
 from flows.runner import SystemClock
 from stores.errors import SettingsError, UserError
+from stores.problems import problems_of
 
 if TYPE_CHECKING:
     from connectors.query.auth import KeyEntry
@@ -83,9 +84,9 @@ def create(
             created_at=SystemClock().now().replace(microsecond=0),
         )
     except ValidationError as error:
-        problem = error.errors()[0]
-        name = "ID" if problem["loc"][0] == "id" else f"--{problem['loc'][0]}"
-        message = f"{name}: {problem['msg'].removeprefix('Value error, ')}"
+        problem = problems_of(error)[0]
+        name = "ID" if problem.field == "id" else f"--{problem.field.partition('.')[0]}"
+        message = f"{name}: {problem.message}"
         raise UserError(message) from None
     with changing(path) as entries:
         if any(known.id == key_id for known in entries):

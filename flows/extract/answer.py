@@ -19,7 +19,7 @@ from typing import Any, NoReturn, cast
 from flows.extract.language import in_another_language
 from flows.extract.modes import CHAT, LEAST_PRIORITY, Mode, details_of
 from flows.extract.prompt import Line
-from flows.extract.segments import Segments, read_segments
+from flows.extract.segments import RANGE, Segments, read_segments
 from flows.extract.slots import slot_of_text
 from flows.extract.text import said_by
 from flows.extract.told import in_third_person, is_question, only_assistant_said
@@ -336,7 +336,7 @@ def _loops(text: str) -> bool:
 def _sources_of(value: object, lines: Sequence[Line]) -> list[Line]:
     """Give the lines a memory names, in log order; all of them must have been shown."""
     given = value if isinstance(value, list) else [] if value is None else [value]
-    shown = {line.ordinal for line in lines}
+    shown = [line.ordinal for line in lines]
     named: set[str] = set()
     for entry in given:
         if isinstance(entry, bool) or not isinstance(entry, (str, int)):
@@ -344,11 +344,16 @@ def _sources_of(value: object, lines: Sequence[Line]) -> list[Line]:
         if entry in shown:
             named.add(entry)
             continue
-        words = [f"m{entry}"] if isinstance(entry, int) else _BETWEEN.split(entry.lower())
-        named.update(filter(None, words))
+        text = f"m{entry}" if isinstance(entry, int) else entry.lower()
+        for spread in RANGE.finditer(text):
+            first, last = (f"m{int(number)}" for number in spread.groups())
+            if first in shown and last in shown:  # else the ends are told apart below
+                named.update(shown[shown.index(first) : shown.index(last) + 1])
+                text = text.replace(spread[0], " ")
+        named.update(filter(None, _BETWEEN.split(text)))
     if not named:
         _refuse("no_source")
-    unknown = sorted(named - shown)
+    unknown = sorted(named.difference(shown))
     if unknown:
         detail = unknown[0] if _ORDINAL.fullmatch(unknown[0][:10]) else "not an id"
         _refuse("unknown_source", detail)

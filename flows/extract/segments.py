@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from flows.extract.prompt import Line
 from stores.records import SceneSegment
 
-__all__ = ["Segments", "as_scenes", "read_segments"]
+__all__ = ["RANGE", "Segments", "as_scenes", "read_segments"]
 
 _MAX_NAME_CHARS = 80
 _MAX_SEGMENTS = 20
-_RANGE = re.compile(r"m(\d{1,6})\s*(?:-|–|\.\.|to)\s*m?(\d{1,6})")
+RANGE = re.compile(r"m(\d{1,6})\s*(?:-|–|\.\.|to)\s*m?(\d{1,6})")
+"""Lines from one to another, as models write it: ``m2-m5``."""
 _ID = re.compile(r"m?(\d{1,6})")
 
 
@@ -99,7 +100,7 @@ def _named(value: object, numbers: Sequence[int]) -> list[int]:
         if isinstance(entry, int) and not isinstance(entry, bool):
             wanted.add(entry)
         for word in re.split(r"[,;\[\]]", entry.lower()) if isinstance(entry, str) else ():
-            spread, single = _RANGE.fullmatch(word.strip()), _ID.fullmatch(word.strip())
+            spread, single = RANGE.fullmatch(word.strip()), _ID.fullmatch(word.strip())
             if spread:
                 low, high = int(spread[1]), int(spread[2])
                 wanted.update(number for number in numbers if low <= number <= high)

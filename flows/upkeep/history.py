@@ -16,6 +16,7 @@ from connectors.log import EndAt, LogReader, Place, StartAt
 from flows.decode import decode
 from flows.dedup import RecentIds
 from stores.errors import InvalidEvent
+from stores.problems import problems_of
 from stores.records import Atom, LogRecord, Position, SourcedEvent
 from stores.tombstones import Tombstones
 
@@ -174,8 +175,7 @@ class History:
             try:
                 atom = self.kept_out.settle(Atom.model_validate_json(record.value))
             except ValidationError as error:
-                problems = error.errors(include_input=False, include_context=False)
-                where = ".".join(str(part) for part in problems[0]["loc"]) or "the record"
+                where = problems_of(error)[0].field or "the record"
                 final.unreadable.append(Unreadable(record.position, f"{where}: not as in an atom"))
                 continue
             if atom is None:

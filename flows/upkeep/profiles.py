@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from connectors.log import EndAt, LogReader, Place, StartAt
 from flows.upkeep.history import Unreadable
+from stores.problems import problems_of
 from stores.records import LogRecord, Profile
 
 __all__ = ["ProfileHistory"]
@@ -43,7 +44,7 @@ class ProfileHistory:
             try:
                 profile = Profile.model_validate_json(record.value)
             except ValidationError as error:
-                where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the record"
+                where = problems_of(error)[0].field or "the record"
                 reason = f"{where}: not as in a profile"
                 self.unreadable.append(Unreadable(record.position, reason))
                 continue

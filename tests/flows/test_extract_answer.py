@@ -75,6 +75,8 @@ REFUSED: list[tuple[str, Any]] = [
     ("no_source", memory(sources=[""])),
     ("unknown_source", memory(sources=["m9"])),
     ("unknown_source", memory(sources=["m1", "m9"])),
+    ("unknown_source", memory(sources=["m1-m9"])),
+    ("unknown_source", memory(sources=["m0-m2"])),
     ("unknown_source", memory(sources=["u1"])),
     ("unknown_source", memory(sources=["m0"])),
     ("unknown_source", memory(sources=[None])),
@@ -185,6 +187,11 @@ def test_sources_come_in_log_order_as_event_ids(sources: Any) -> None:
 
 def test_assistant_source_is_kept_beside_the_users() -> None:
     assert one(sources=["m2", "m3", "m2"]).source_event_ids == ("a1", "u2")
+
+
+@pytest.mark.parametrize("sources", [["m1-m3"], ["m1–m2", "m3"], "[m1 to m3]", ["M1..3"]])
+def test_a_range_of_sources_is_all_the_lines_in_it(sources: Any) -> None:
+    assert one(sources=sources).source_event_ids == ("u1", "a1", "u2")
 
 
 @pytest.mark.parametrize(

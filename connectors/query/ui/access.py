@@ -17,6 +17,7 @@ from connectors.query.routes.access import TheService, credential_of
 from connectors.query.service import Caller, Service
 from connectors.query.ui.session import FORM_COOKIE, SESSION_COOKIE, Sessions
 from connectors.settings import ScopeField
+from stores.problems import problems_of
 
 __all__ = [
     "Changer",
@@ -139,10 +140,8 @@ def parsed(model: type[T], form: Form, **more: object) -> T:
     try:
         return model.model_validate({**given, **more})
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        field = ".".join(str(step) for step in problem["loc"])
-        message = f"{field}: {str(problem['msg']).removeprefix('Value error, ')}"
-        raise ApiError(422, "invalid_request", message, field=field) from None
+        problem = problems_of(error)[0]
+        raise ApiError(422, "invalid_request", str(problem), field=problem.field) from None
 
 
 def covers(credential: Credential, parts: Mapping[ScopeField, str]) -> bool:

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from connectors.query.failures import ApiError
 from connectors.query.models import Answer
 from connectors.query.routes.access import Answers
+from stores.problems import problems_in
 
 __all__ = ["ERRORS", "Envelope", "Enveloped", "ErrorEnvelope", "envelope", "v3_router"]
 
@@ -124,23 +125,21 @@ def _need_headers(request: Request) -> None:
         raise ApiError(415, "unsupported_encoding", message, field="content-encoding")
 
 
-def _invalid(problems: Sequence[Any]) -> ApiError:
-    if problems[0]["type"] == "json_invalid":
+def _invalid(found: Sequence[Any]) -> ApiError:
+    if found[0]["type"] == "json_invalid":
         return ApiError(400, "invalid_json", "the body is not JSON")
-    lines = []
     # A list all of whose items are wrong is told to be too short as well: after them, for nothing.
-    at_fault = {problem["loc"][:-1] for problem in problems}
+    at_fault = {one["loc"][:-1] for one in found}
     listed = [
-        problem
-        for problem in problems
-        if problem["type"] != "too_short"
-        or not any(loc[: len(problem["loc"])] == problem["loc"] for loc in at_fault)
+        one
+        for one in found
+        if one["type"] != "too_short"
+        or not any(loc[: len(one["loc"])] == one["loc"] for loc in at_fault)
     ]
-    for problem in listed[:_SHOWN_PROBLEMS]:
-        field = ".".join(str(step) for step in problem["loc"][1:]) or "body"
-        lines.append(f"{field}: {str(problem['msg']).removeprefix('Value error, ')}")
-    field = ".".join(str(step) for step in problems[0]["loc"][1:])
-    return ApiError(400, "invalid_request", "; ".join(lines), field=field or None)
+    problems = problems_in(listed[:_SHOWN_PROBLEMS], below=1)
+    told = "; ".join(f"{one.field or 'body'}: {one.message}" for one in problems)
+    first = problems_in(found[:1], below=1)[0]
+    return ApiError(400, "invalid_request", told, field=first.field or None)
 
 
 class Enveloped:

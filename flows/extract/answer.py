@@ -70,6 +70,12 @@ _STRIDE = 8
 _SHORTER_RUN = _PROMPT_RUN - _STRIDE + 1
 _LOOP = re.compile(r"(.{4,80}?)\1{3,}")
 _SOURCE_MARK = re.compile(r"\s*[\[(（]m\d+(?:\s*[,，、]\s*m\d+)*[\])）]")
+_LINE_HEAD = re.compile(
+    r"(?:m\d+ )?(?:user )?(?:mon|tue|wed|thu|fri|sat|sun) "
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d[+-]\d\d:\d\d\W*",
+    re.IGNORECASE,
+)
+"""What a line of the prompt begins with; small models copy it into a memory."""
 _INVISIBLE = {"Cc", "Cs"}  # control characters, lone surrogates
 _ASCII_BUT_ALNUM = bytes(code for code in range(128) if not chr(code).isalnum())
 
@@ -271,6 +277,8 @@ def _text_of(value: object, instructions: str) -> str:
     text = _one_line(raw)
     if "[" in text or "(" in text or "（" in text:
         text = _SOURCE_MARK.sub("", text)
+    if "T" in text and (head := _LINE_HEAD.match(text)):
+        text = text[head.end() :].rstrip("\"'” ")
     if not any(map(str.isalnum, text)):
         _refuse("empty_text")
     if len(text) > MAX_TEXT_CHARS:

@@ -32,6 +32,12 @@ _NUMBERS = {
 }  # fmt: skip
 _WEEKDAYS_ZH = {"一": 0, "二": 1, "三": 2, "四": 3, "五": 4, "六": 5, "日": 6, "天": 6, "末": 5}
 _DECEMBER = 12
+_WEEKDAYS_JA, _WEEKDAYS_KO = "月火水木金土日", "월화수목금토일"
+_AWAY_JA_KO = {
+    "先々": -2, "先": -1, "昨": -1, "去": -1, "今": 0, "来": 1, "再来": 2,
+    "지지난": -2, "지난": -1, "이번": 0, "다음": 1, "다다음": 2,
+}  # fmt: skip
+_UNIT_JA_KO = {"週": "week", "月": "month", "年": "year", "주": "week", "달": "month", "해": "year"}
 _SATURDAY = 5
 _NOON = 12
 
@@ -48,6 +54,10 @@ _COUNT = (
 )
 _COUNT_ZH = r"(?P<count>\d{1,3}|[一二两三四五六七八九十]{1,2}|半)"
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
+_IN_JA = r"\A(?=[\s\S]*[ぁ-ヿ])[\s\S]*?"
+"""Only in a text with kana: in Chinese such words are parts of names (明日方舟)."""
+_WHICH_JA = r"(?P<which>先々|先|再来|来|今|昨|去)"
+_WHICH_KO = r"(?P<which>지지난|지난|다다음|다음|이번)"
 
 
 def _number(word: str) -> int:
@@ -148,6 +158,16 @@ def _count_zh(found: re.Match[str], at: datetime, _future: bool) -> Span:
     return _shift(at, unit, count if found["way"] in {"后", "之后", "以后"} else -count)
 
 
+def _weekday_ja_ko(found: re.Match[str], at: datetime, _future: bool) -> Span:
+    name = found["weekday"]
+    day = (_WEEKDAYS_JA if name in _WEEKDAYS_JA else _WEEKDAYS_KO).index(name)
+    return _days(_week(at, _AWAY_JA_KO[found["which"]]) + timedelta(days=day))
+
+
+def _period_ja_ko(found: re.Match[str], at: datetime, _future: bool) -> Span:
+    return _shift(at, _UNIT_JA_KO[found["unit"]], _AWAY_JA_KO[found["which"]])
+
+
 def _offset(days: int) -> Callable[[re.Match[str], datetime, bool], Span]:
     return lambda _found, at, _future: _days(at + timedelta(days=days))
 
@@ -195,6 +215,18 @@ _EXPRESSIONS: tuple[tuple[str, Callable[[re.Match[str], datetime, bool], Span]],
         rf"winter)(?: of)?){{0,2}} {_YEAR}\b",
         lambda found, at, _future: _year(int(found["year"]), at),
     ),
+    (rf"{_IN_JA}(?:明後日|あさって)|모레", _offset(2)),
+    (rf"{_IN_JA}(?:一昨日|おととい)|그저께|그제", _offset(-2)),
+    (rf"{_IN_JA}(?:明日|あした)|내일", _offset(1)),
+    (rf"{_IN_JA}(?:昨[日夜晩]|きのう)|어제|어젯밤", _offset(-1)),
+    (rf"{_IN_JA}(?:今[日夜晩朝]|きょう)|오늘", _offset(0)),
+    (rf"{_WHICH_JA}週の?(?P<weekday>[月火水木金土日])曜", _weekday_ja_ko),
+    (rf"{_WHICH_KO} ?주 ?(?P<weekday>[월화수목금토일])요일", _weekday_ja_ko),
+    (rf"{_WHICH_JA}(?P<unit>週|月|年)(?!曜)", _period_ja_ko),
+    (rf"{_WHICH_KO} ?(?P<unit>주|달|해)", _period_ja_ko),
+    (r"작년", _years(-1)),
+    (r"올해", _years(0)),
+    (r"내년", _years(1)),
     (r"大后天", _offset(3)),
     (r"大前天", _offset(-3)),
     (r"后天", _offset(2)),

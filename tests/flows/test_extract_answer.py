@@ -70,6 +70,7 @@ REFUSED: list[tuple[str, Any]] = [
     ("leaked_prompt", memory(text="User wrote {{conversation}} first")),
     ("looping", memory(text="User likes tea. " * 9)),
     ("looping", memory(text="User likes very " + "very " * 30)),
+    ("empty_text", memory(text="Sun 2026-03-01T09:00+00:00")),
     ("no_source", memory(sources=[])),
     ("no_source", memory(sources=None)),
     ("no_source", memory(sources=[""])),
@@ -199,6 +200,8 @@ def test_a_range_of_sources_is_all_the_lines_in_it(sources: Any) -> None:
     [
         ("User  lives\n in\tOslo ", "User lives in Oslo"),
         ("User lives in Oslo (m1)", "User lives in Oslo"),
+        ("Sun 2026-03-01T09:00+00:00 'User lives in Oslo.'", "User lives in Oslo."),
+        ('m1 user Sun 2026-03-01T09:00+00:00 "User lives in Oslo"', "User lives in Oslo"),
         ("User lives in Oslo [m1, m3].", "User lives in Oslo."),
         ("User li\x00ves in Oslo", "User lives in Oslo"),
         ("User drives a BMW (M3)", "User drives a BMW (M3)"),

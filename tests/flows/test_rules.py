@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -364,12 +364,43 @@ def test_extract_gives_the_same_memories_every_time() -> None:
 @pytest.mark.parametrize(
     "when",
     ["yesterday", "Tomorrow", "today", "tonight", "LAST night", "next Wed", "this weekend",
-     "last month", "two weeks ago", "昨天", "下周三", "上个月"],
+     "last month", "two weeks ago", "昨天", "下周三", "上个月", "昨日に",
+     "来週の水曜日に", "先月から", "내일", "지난주 금요일에", "다음 달에"],
 )  # fmt: skip
 def test_every_kind_of_relative_date_is_resolved_in_a_memory(when: str) -> None:
     text = f"User ran {when}"
     assert resolved(text, None, SAID_AT)[0].startswith(f"{text} (2025-")
     assert resolved(f"{text} in 2025", None, SAID_AT) == (f"{text} in 2025", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [
+        ("明日、引っ越しをします", "2025-03-06"),
+        ("明後日に面接がある", "2025-03-07"),
+        ("再来週の月曜日に面接がある", "2025-03-17"),
+        ("先週の金曜に京都へ行った", "2025-02-28"),
+        ("사용자는 모레 이사한다", "2025-03-07"),
+        ("사용자는 다음 주 수요일에 치과에 간다", "2025-03-12"),
+        ("어젯밤에 잘 못 잤다", "2025-03-04"),
+    ],
+)
+def test_relative_days_of_japanese_and_korean_are_resolved(text: str, day: str) -> None:
+    assert resolved(text, None, SAID_AT)[0] == f"{text} ({day})"
+
+
+def test_a_chinese_name_that_is_a_japanese_day_is_no_date() -> None:
+    assert resolved("用户喜欢玩明日方舟", None, SAID_AT) == ("用户喜欢玩明日方舟", None)
+
+
+def test_the_models_time_stays_and_its_day_is_written_where_the_words_mean_it() -> None:
+    tomorrow = SAID_AT + timedelta(days=1)
+    assert resolved("User flies tomorrow", tomorrow, SAID_AT) == (
+        "User flies tomorrow (2025-03-06)",
+        None,
+    )
+    later = SAID_AT + timedelta(days=3)
+    assert resolved("User flies tomorrow", later, SAID_AT) == ("User flies tomorrow", None)
 
 
 FRAGMENTS = st.sampled_from(

@@ -113,7 +113,8 @@ def _log(settings: Settings) -> str:
     topic = settings.topic("l0.events")
     ends = open_log(settings).reader.end_offsets(topic)
     where = f"file log in {settings.data_dir}" if settings.embedded else f"Kafka {settings.brokers}"
-    return f"{where}: {topic} has {len(ends)} partitions, {sum(ends.values())} records"
+    partitions = "1 partition" if len(ends) == 1 else f"{len(ends)} partitions"
+    return f"{where}: {topic} has {partitions}, {sum(ends.values())} records"
 
 
 def _keys(settings: Settings) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Mapping
@@ -47,8 +48,12 @@ class KafkaConnection:
     patience_s: float = 60.0
 
     def admin(self) -> AdminClient:
-        """Give an admin client. Keep it until its futures are done: they die with it."""
-        return AdminClient(self._with({}, {}))
+        """Give the client that asks about the cluster: one in the process, kept to its end.
+
+        One that the garbage collector finds while a question is open may be destroyed in a thread
+        of its own, because answers run Python there: librdkafka then aborts the process.
+        """
+        return _admin(self.brokers, tuple(sorted(self.properties.items())))
 
     def consumer(self, group: str) -> dict[str, Any]:
         """Give the properties of a consumer of one assigned partition.
@@ -100,6 +105,13 @@ class KafkaConnection:
             "bootstrap.servers": self.brokers,
             **promised,
         }
+
+
+@functools.cache
+def _admin(brokers: str, properties: tuple[tuple[str, str], ...]) -> AdminClient:
+    made = KafkaConnection(brokers, dict(properties))._with({"log_level": 0}, {})
+    del made["error_cb"], made["logger"]  # nobody polls it: what it has to say would pile up
+    return AdminClient(made)
 
 
 class _Seldom(logging.Filter):

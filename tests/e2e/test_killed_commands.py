@@ -137,7 +137,6 @@ def undisturbed(
     return folder / "whole", calm.export(folder / "without-scenes")
 
 
-@pytest.mark.shared
 def test_a_file_that_was_half_written_is_no_second_history(
     undisturbed: tuple[Path, dict[str, bytes]],
     kafka_broker: KafkaBroker,
@@ -154,7 +153,6 @@ def test_a_file_that_was_half_written_is_no_second_history(
     assert torn.cli.json("audit")["clean"]
 
 
-@pytest.mark.shared
 def test_an_import_that_was_killed_goes_on_where_it_was(
     undisturbed: tuple[Path, dict[str, bytes]],
     kafka_broker: KafkaBroker,
@@ -175,7 +173,6 @@ def test_an_import_that_was_killed_goes_on_where_it_was(
         )
 
 
-@pytest.mark.shared
 def test_a_window_that_was_half_redriven_is_redriven(
     undisturbed: tuple[Path, dict[str, bytes]],
     kafka_broker: KafkaBroker,

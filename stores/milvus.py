@@ -16,16 +16,16 @@ Searches, ``events_within`` and ``profiles_seen`` read with bounded staleness. O
 see a write or a deletion at once; on a Milvus 2.3.5 server an upsert was found 0.2 to 0.4 s after
 it returned, a deletion as soon as it returned or up to 0.2 s later.
 
-**One request, one change.** Rows of one upsert call that fit in a request (1,000 rows, some
-megabytes of text) change together: while a writer did nothing but rewrite two atoms in one call,
-no read or search gave one old and one new, in 2,000 on milvus-lite and 5,000 on a Milvus 2.3.5
-server. milvus-lite does so by its make: a request is one record of its log, applied under one
+**One request, one change.** Rows of one scope in one upsert call that fit in a request (1,000
+rows, some megabytes of text) change together: while a writer did nothing but rewrite two atoms in
+one call, no read or search gave one old and one new, in 2,000 on milvus-lite and 5,000 on a Milvus
+2.3.5 server. milvus-lite does so by its make: a request is one record of its log, applied under one
 lock. A server does so within a shard, and collections are made with one. On that server one
 search of 5,000 left out a row that was being rewritten. Rows of different layers, and a deletion
-beside an upsert, are separate changes.
+beside an upsert, are separate changes; so may be rows of different scopes.
 
 **Crashes.** An upsert or deletion that returned survives ``kill -9``. One that did not may be
-there, of a large one some requests; repeating it leaves the same rows.
+there, of a large one, or one for many scopes, some requests; repeating it leaves the same rows.
 
 **What deleting does not do.** The row is gone for every read at once; its bytes leave the disk
 when the store joins its files, which is up to the store and may be never for a file that gets

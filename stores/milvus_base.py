@@ -15,7 +15,7 @@ from pymilvus import MilvusClient
 from stores.errors import Terminal, UserError
 from stores.milvus_errors import CALL_ERRORS, translated
 from stores.milvus_meta import ServerKind
-from stores.milvus_schema import Layer, collection_name
+from stores.milvus_schema import Layer, collection_name, partition_name
 from stores.protocols import Vectors
 
 __all__ = ["MilvusBase", "Reads"]
@@ -132,6 +132,15 @@ class MilvusBase:
     def _name(self, layer: Layer) -> str:
         return collection_name(self._prefix, layer)
 
+    def _partition(self, scope: str) -> str:
+        """Name the partition of a scope; empty where that is the server's own affair."""
+        return partition_name(scope) if self._server().partitions else ""
+
+    def _looking_in(self, scope: str) -> dict[str, Any]:
+        """Say in which partition a read of a scope looks."""
+        partition = self._partition(scope)
+        return {"partition_names": [partition]} if partition else {}
+
     def _require_write(self, why: str) -> None:
         if self._refuse_writes:
             message = f"{why}: {self._refuse_writes}"
@@ -174,16 +183,21 @@ class MilvusBase:
         expression: str,
         *,
         limit: int,
+        scope: str | None = None,
         fields: Sequence[str] = ("record",),
         consistency: str = "Strong",
         paged: bool = False,
     ) -> list[dict[str, Any]]:
-        """Read rows; ``paged`` makes them the ones with the smallest keys."""
+        """Read rows; ``paged`` makes them the ones with the smallest keys.
+
+        ``scope`` says whose rows ``expression`` asks for, if only one's.
+        """
         if layer in self._absent:
             return []
         # The flags of pymilvus' own iterator. That one is of no use here: on old servers it
         # reads at a time of the client's clock and misses rows just written.
         flags = {"iterator": "True", "reduce_stop_for_best": "True"} if paged else {}
+        options = flags | (self._looking_in(scope) if scope is not None else {})
         reads = self._client() if consistency == "Strong" else self._seen()
         rows = reads.query(
             self._name(layer),
@@ -192,11 +206,11 @@ class MilvusBase:
             output_fields=list(fields),
             consistency_level=consistency,
             timeout=self._timeout_s,
-            **flags,
+            **options,
         )
         return list(rows)
 
-    def _wait_for_writes(self, layer: Layer, within: str) -> None:
+    def _wait_for_writes(self, layer: Layer, within: str, scope: str | None = None) -> None:
         """Wait until what was written before is there for pages.
 
         Neither kind of read is enough on Milvus 2.3.5. A page is not a strong read: of rows just
@@ -204,21 +218,28 @@ class MilvusBase:
         written once more at that moment: up to 7 reads of 10 while a writer did nothing else.
         """
         if not self._server().lite:
-            self._query(layer, within, limit=1)
+            self._query(layer, within, limit=1, scope=scope)
 
     def _pages(
-        self, layer: Layer, within: str, *, field: str = "record", rows: int | None = None
+        self,
+        layer: Layer,
+        scope: str,
+        within: str,
+        *,
+        field: str = "record",
+        rows: int | None = None,
     ) -> Iterator[list[dict[str, Any]]]:
-        """Read one column of all rows page by page, by key.
+        """Read one column of all rows of a scope that pass ``within``, page by page, by key.
 
         What was written before the first page is there.
         """
-        self._wait_for_writes(layer, within)
+        self._wait_for_writes(layer, within, scope)
         last = ""
         while found := self._query(
             layer,
             f'{within} and id > "{last}"',
             limit=rows or _PAGE_ROWS,
+            scope=scope,
             fields=[field],
             paged=True,
         ):

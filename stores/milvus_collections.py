@@ -10,7 +10,7 @@ from pymilvus.exceptions import MilvusException
 from stores.errors import StoreMismatch
 from stores.milvus_base import MilvusBase
 from stores.milvus_meta import SCHEMA_VERSION, CollectionState, Meta, StoreState
-from stores.milvus_schema import LAYERS, Layer, build_schema, index_params
+from stores.milvus_schema import LAYERS, PARTITIONS, Layer, build_schema, index_params
 from stores.terms import TERMS_VERSION
 
 __all__ = ["MilvusCollections"]
@@ -88,7 +88,8 @@ class MilvusCollections(MilvusBase):
 
     def _wanted(self) -> Meta:
         analyzer = f"{self._analyzer}/{TERMS_VERSION}" if self.full_text else "none"
-        return Meta(self._embedding_name, self._dimension, analyzer)
+        partitions = len(PARTITIONS) if self._server().partitions else 0
+        return Meta(self._embedding_name, self._dimension, analyzer, partitions=partitions)
 
     def _exists(self, layer: Layer) -> bool:
         return bool(self._client().has_collection(self._name(layer), timeout=self._timeout_s))
@@ -151,7 +152,11 @@ class MilvusCollections(MilvusBase):
     def _load(self, layer: Layer) -> None:
         client, name = self._client(), self._name(layer)
         with self._calling(f"load collection {name}"):
-            # One by one: a process that was killed between two has left the first.
+            # One by one, all of them: a process that was killed between two has left the first.
+            if self._server().partitions:
+                there = client.list_partitions(name, timeout=self._timeout_s)
+                for partition in set(PARTITIONS) - set(there):
+                    client.create_partition(name, partition, timeout=self._timeout_s)
             for index in index_params(self._wanted(), self._server()):
                 if not client.list_indexes(name, field_name=index.field_name):
                     # Not waited for here: loading waits where a server builds in the background.

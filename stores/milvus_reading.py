@@ -44,7 +44,7 @@ class MilvusReading(MilvusBase):
         """Read all atoms of a scope (strong read), by ``occurred_at``, then ``atom_id``."""
         within = filter_expression("atoms", scope, Filter(only_active=only_active))
         with self._calling("atoms_of"):
-            rows = [row for page in self._pages("atoms", within) for row in page]
+            rows = [row for page in self._pages("atoms", scope, within) for row in page]
         atoms = [cast(Atom, read_record("atoms", row["record"])) for row in rows]
         return sorted(atoms, key=lambda atom: (atom.occurred_at, atom.atom_id))
 
@@ -98,7 +98,7 @@ class MilvusReading(MilvusBase):
         error is raised, before the first one is taken.
         """
         pages = self._pages(
-            "events", filter_expression("events", scope, Filter(session_id=session_id))
+            "events", scope, filter_expression("events", scope, Filter(session_id=session_id))
         )
         while True:
             with self._calling("events_of"):
@@ -123,7 +123,9 @@ class MilvusReading(MilvusBase):
             return []
         within = f"{filter_expression('events', scope, where)} and {spans_expression(scope, spans)}"
         with self._calling("events_within"):
-            rows = self._query("events", within, limit=_MOST_WITHIN, consistency="Bounded")
+            rows = self._query(
+                "events", within, limit=_MOST_WITHIN, scope=scope, consistency="Bounded"
+            )
         events = [cast(IndexedEvent, read_record("events", row["record"])) for row in rows]
         return sorted(events, key=lambda event: event.position)
 
@@ -134,7 +136,7 @@ class MilvusReading(MilvusBase):
         where = Filter(types=(kind,) if kind else ())
         within = filter_expression("profiles", scope, where)
         with self._calling("profiles_of"):
-            rows = [row for page in self._pages("profiles", within) for row in page]
+            rows = [row for page in self._pages("profiles", scope, within) for row in page]
         profiles = [cast(Profile, read_record("profiles", row["record"])) for row in rows]
         return sorted(profiles, key=lambda profile: (profile.kind, profile.path))
 
@@ -149,6 +151,7 @@ class MilvusReading(MilvusBase):
                 "profiles",
                 within,
                 limit=_MOST_SEEN,
+                scope=scope,
                 fields=("record", "dense"),
                 consistency="Bounded",
             )
@@ -218,7 +221,7 @@ class MilvusReading(MilvusBase):
         """
         within = filter_expression(layer, scope, where)
         with self._calling(f"{layer}_page"):
-            pages = self._pages(layer, within, field="occurred_ms", rows=_PLACES)
+            pages = self._pages(layer, scope, within, field="occurred_ms", rows=_PLACES)
             # By key: a row that is being rewritten may come twice.
             times = {row["id"]: row["occurred_ms"] for page in pages for row in page}
             keys = cut_page((Place(at_ms, key) for key, at_ms in times.items()), asked)
@@ -249,6 +252,7 @@ class MilvusReading(MilvusBase):
                 output_fields=["record"],
                 consistency_level="Bounded",
                 timeout=self._timeout_s,
+                **self._looking_in(scope),
             )
         # milvus-lite gives BM25 negated, a server as it is.
         sign = -1.0 if field == "sparse" and self._server().lite else 1.0

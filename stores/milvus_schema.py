@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, get_args
+from zlib import crc32
 
 from pydantic import TypeAdapter
 from pymilvus import DataType, Function, FunctionType, MilvusClient
@@ -27,6 +28,7 @@ from stores.terms import index_terms
 __all__ = [
     "LAYERS",
     "MAX_TEXT_BYTES",
+    "PARTITIONS",
     "Layer",
     "Record",
     "atom_pk",
@@ -38,6 +40,7 @@ __all__ = [
     "filter_expression",
     "index_params",
     "layer_of",
+    "partition_name",
     "profile_pk",
     "profile_row",
     "read_record",
@@ -51,6 +54,9 @@ __all__ = [
 Layer = Literal["events", "atoms", "profiles"]
 LAYERS: tuple[Layer, ...] = ("events", "atoms", "profiles")
 Record = Atom | IndexedEvent | Profile
+
+PARTITIONS = tuple(f"scopes_{number}" for number in range(16))
+"""Where the store spreads scopes itself. As many as Milvus makes by itself for a partition key."""
 
 MAX_TEXT_BYTES = 65_535  # the longest string a Milvus column takes
 _CHUNK_CHARS = 16_000  # at most 4 bytes each in UTF-8, so below MAX_TEXT_BYTES
@@ -152,6 +158,14 @@ def index_params(meta: Meta, server: ServerKind) -> Any:
 def scope_id(scope: str) -> str:
     """Give the column value that stands for a scope."""
     return content_id("scope", scope)
+
+
+def partition_name(scope: str) -> str:
+    """Give the one of :data:`PARTITIONS` that holds a scope.
+
+    Counted as the lanes of the L0 index are, so that a batch of one lane goes to few of them.
+    """
+    return PARTITIONS[crc32(scope.encode()) % len(PARTITIONS)]
 
 
 def atom_pk(scope: str, atom_id: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,13 +41,13 @@ class MilvusWriting(MilvusBase):
             event_row(event, vector, with_text=with_text)
             for event, vector in zip(events, units, strict=True)
         ]
-        self._upsert("events", rows)
+        self._upsert("events", [event.scope for event in events], rows)
 
     def upsert_atoms(self, atoms: Sequence[Atom], vectors: Vectors) -> None:
         """Write atoms, idempotent by (scope, atom id); of equal ids the last one stays.
 
-        Raises as :meth:`upsert_events` does. Up to 1,000 atoms, and some megabytes, are one
-        request: give an atom and the one it supersedes together.
+        Raises as :meth:`upsert_events` does. Up to 1,000 atoms of a scope, and some megabytes, are
+        one request: give an atom and the one it supersedes together.
         """
         units = self._unit_vectors([atom.atom_id for atom in atoms], vectors)
         with_text = self.full_text
@@ -54,7 +55,7 @@ class MilvusWriting(MilvusBase):
             atom_row(atom, vector, with_text=with_text)
             for atom, vector in zip(atoms, units, strict=True)
         ]
-        self._upsert("atoms", rows)
+        self._upsert("atoms", [atom.scope for atom in atoms], rows)
 
     def upsert_profiles(self, profiles: Sequence[Profile], vectors: Vectors) -> None:
         """Write profiles and take out the deleted ones, idempotent by (scope, kind, path).
@@ -74,7 +75,7 @@ class MilvusWriting(MilvusBase):
             profile_row(profiles[at], vector, with_text=with_text)
             for at, vector in zip(kept, units, strict=True)
         ]
-        self._upsert("profiles", rows)
+        self._upsert("profiles", [profiles[at].scope for at in kept], rows)
         self._delete("profiles", [key for key, at in last.items() if profiles[at].deleted])
 
     def delete_events(self, scope: str, event_ids: Sequence[str]) -> None:
@@ -90,15 +91,24 @@ class MilvusWriting(MilvusBase):
 
     # --- inside -----------------------------------------------------------------------------
 
-    def _upsert(self, layer: Layer, rows: list[dict[str, Any]]) -> None:
+    def _upsert(self, layer: Layer, scopes: Sequence[str], rows: list[dict[str, Any]]) -> None:
+        """Write rows, each of the scope beside it."""
         self._require_write("cannot write")
         if not rows:
             return
         # By key: a server refuses, or doubles, a key that comes twice in one request.
-        unique = {row["id"]: row for row in rows}
+        by_partition: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+        for scope, row in zip(scopes, rows, strict=True):
+            by_partition[self._partition(scope)][row["id"]] = row
         with self._calling(f"upsert_{layer}"):
-            for request in split_requests(list(unique.values())):
-                self._client().upsert(self._name(layer), request, timeout=self._timeout_s)
+            for partition, unique in by_partition.items():
+                for request in split_requests(list(unique.values())):
+                    self._client().upsert(
+                        self._name(layer),
+                        request,
+                        partition_name=partition,
+                        timeout=self._timeout_s,
+                    )
 
     def _delete(self, layer: Layer, keys: Sequence[str]) -> None:
         self._require_write("cannot delete")

@@ -12,9 +12,10 @@ from bytewax.testing import TestingSink, TestingSource, run_main
 from flows.async_stage import AsyncStage, Done, Failed, PendingWork, StageSpec
 from flows.decode import by_scope
 from flows.forget.events import EventForgetter
-from flows.index import Indexer, index
+from flows.index import LANES, Indexer, _lane, index
 from stores.errors import Terminal
 from stores.ids import event_key
+from stores.milvus_schema import PARTITIONS, partition_name
 from stores.protocols import Vectors
 from stores.records import IndexedEvent, SourcedEvent, Tombstone
 from stores.tombstones import Tombstones, tombstone_of
@@ -174,3 +175,12 @@ def test_the_keys_of_a_session_are_published_before_its_rows_go() -> None:
     (published,) = log.published
     keys = [event_key("acme/helper/ana", name) for name in ("e1", "e2")]
     assert sorted(published.event_keys) == sorted(keys)
+
+
+def test_a_batch_of_a_lane_is_for_few_partitions_of_the_store() -> None:
+    """Each is a request of its own."""
+    partitions: dict[str, set[str]] = {}
+    for number in range(400):
+        one = sourced(f"e{number}", user_id=f"u{number}")
+        partitions.setdefault(_lane(one), set()).add(partition_name(one.scope))
+    assert [len(found) for found in partitions.values()] == [len(PARTITIONS) // LANES] * LANES

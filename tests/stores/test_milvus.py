@@ -538,16 +538,19 @@ def test_calls_are_observed(lite: EmbeddedStore, prefix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "full_text", "partition_key"),
+    ("version", "full_text", "partition_key", "partitions"),
     [
-        ("milvus_lite-3.2.2", True, False),
-        ("v2.3.5-lite", False, False),
-        ("v2.4.17", False, False),
-        ("2.5.0", True, True),
-        ("v2.10.1", True, True),
-        ("strange", False, False),
+        ("milvus_lite-3.2.2", True, False, False),
+        ("v2.3.5-lite", False, False, True),
+        ("v2.4.17", False, False, True),
+        ("2.5.0", True, True, False),
+        ("v2.10.1", True, True, False),
+        ("strange", False, False, True),
     ],
 )
-def test_what_a_server_can_do(version: str, full_text: bool, partition_key: bool) -> None:
+def test_what_a_server_can_do(
+    version: str, full_text: bool, partition_key: bool, partitions: bool
+) -> None:
     kind = ServerKind(version)
-    assert (kind.full_text, kind.partition_key) == (full_text, partition_key)
+    found = (kind.full_text, kind.partition_key, kind.partitions)
+    assert found == (full_text, partition_key, partitions)

@@ -6,11 +6,14 @@ import logging
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from pymilvus import MilvusClient
 
 from stores.errors import StoreMismatch, Terminal
 from stores.milvus import MilvusStore
+from stores.milvus_schema import PARTITIONS, partition_name
 from stores.paging import PageRequest
 from stores.protocols import Filter, Span
 from stores.records import Position
@@ -102,6 +105,65 @@ def test_a_search_stays_in_its_scope(store: MilvusStore) -> None:
     store.atoms_of("quiet")
     found = ids(store.search_dense("events", "quiet", vectors(1)[0], 20, Filter()))
     assert set(found) <= {f"q{n}" for n in range(10)}
+
+
+def test_a_scope_lies_in_one_partition_and_is_found_there(uri: str, small: MilvusStore) -> None:
+    names = [f"part{n}" for n in range(40)]
+    assert len({partition_name(name) for name in names}) > len(PARTITIONS) // 2
+    small.upsert_atoms([atom(f"{name}a", scope=name) for name in names], vectors(40))
+    small.upsert_events([event(f"{name}e", scope=name) for name in names], vectors(40))
+    small.upsert_profiles([profile("p.md", scope=name) for name in names], vectors(40))
+    around = [Span("s1", START, START)]
+    for name in names:
+        assert [a.atom_id for a in small.atoms_of(name)] == [f"{name}a"]
+        assert small.atoms_page(name, ALL, PageRequest(5)).total == 1
+        assert [e.event_id for e in small.events_of(name)] == [f"{name}e"]
+        assert small.profiles_of(name) == [profile("p.md", scope=name)]
+        # The strong reads have waited until these have caught up.
+        assert ids(small.search_dense("atoms", name, vectors(1)[0], 5, ALL)) == [f"{name}a"]
+        assert [e.event_id for e in small.events_within(name, around, ALL)] == [f"{name}e"]
+        assert [one.profile.scope for one in small.profiles_seen(name)] == [name]
+    client: Any = MilvusClient(uri)
+    for partition in PARTITIONS:
+        rows = client.query(
+            "small_atoms", filter='id > ""', limit=1000, output_fields=["record"],
+            partition_names=[partition], consistency_level="Strong",
+        )  # fmt: skip
+        there = {name for name in names for row in rows if f'"{name}"' in row["record"][0]}
+        assert there == {name for name in names if partition_name(name) == partition}
+    client.close()
+
+
+def test_partitions_that_a_killed_process_did_not_make_are_made(uri: str) -> None:
+    first = connect(uri, prefix="killed")
+    first.ensure_collections()
+    client: Any = MilvusClient(uri)
+    client.release_partitions("killed_atoms", [PARTITIONS[3], PARTITIONS[9]])
+    for gone in (PARTITIONS[3], PARTITIONS[9]):
+        client.drop_partition("killed_atoms", gone)
+    first.ensure_collections()
+    first.ensure_collections()
+    assert set(client.list_partitions("killed_atoms")) == {"_default", *PARTITIONS}
+    names = [f"part{n}" for n in range(40)]
+    first.upsert_atoms([atom("a", scope=name) for name in names], vectors(40))
+    assert [len(first.atoms_of(name)) for name in names] == [1] * 40
+    first.drop_collections()
+    first.close()
+    client.close()
+
+
+def test_a_collection_whose_scopes_lie_otherwise_is_refused(
+    uri: str, store: MilvusStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a release before the partitions made it: a read of a partition would find nothing."""
+    older = connect(uri, prefix="older")
+    with monkeypatch.context() as before:
+        before.setattr("stores.milvus_meta.ServerKind.partitions", False)
+        older.ensure_collections()
+    with pytest.raises(StoreMismatch, match=r"schema 2; the settings now say.*, 16 partitions"):
+        older.ensure_collections()
+    older.drop_collections()
+    older.close()
 
 
 def test_another_model_is_refused(uri: str, store: MilvusStore) -> None:

@@ -113,6 +113,10 @@ class MilvusCollections(MilvusBase):
             "fill another collection prefix with `sediment rebuild --collection-prefix NEW` and "
             "set SEDIMENT_COLLECTION_PREFIX=NEW"
         )
+        anew = (
+            "Fill it anew from the topics with `sediment rebuild --drop-first --yes`, or "
+            f"{elsewhere}"
+        )
         message = (
             f"collection {name} was made with {found or 'no settings of Sediment'}; "
             f"the settings now say {wanted}. Go back to the old settings, or {elsewhere}"
@@ -125,8 +129,12 @@ class MilvusCollections(MilvusBase):
         elif found is not None and found.schema < SCHEMA_VERSION:
             message = (
                 f"collection {name} was made by an older release of Sediment (schema "
-                f"{found.schema}; this one needs {SCHEMA_VERSION}). Fill it anew from the topics "
-                f"with `sediment rebuild --drop-first --yes`, or {elsewhere}"
+                f"{found.schema}; this one needs {SCHEMA_VERSION}). {anew}"
+            )
+        elif found is not None and found.partitions < wanted.partitions:
+            message = (
+                f"collection {name} was made by an older release of Sediment, without partitions "
+                f"for scopes. {anew}"
             )
         raise StoreMismatch(message)
 

@@ -234,16 +234,21 @@ class MilvusBase:
         What was written before the first page is there.
         """
         self._wait_for_writes(layer, within, scope)
+        limit = rows or _PAGE_ROWS
         last = ""
         while found := self._query(
             layer,
             f'{within} and id > "{last}"',
-            limit=rows or _PAGE_ROWS,
+            limit=limit,
             scope=scope,
             fields=[field],
             paged=True,
         ):
             yield found
+            # A page may be a little short and not the last: of a row that is being written two
+            # versions may count. One that is half empty is the last.
+            if len(found) < limit // 2:
+                return
             last = max(row["id"] for row in found)
 
     def _by_key(

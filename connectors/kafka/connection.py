@@ -27,6 +27,10 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+_LOOK_OUT_MS = 5_000
+"""How long a broker may hold the question of a reader that follows while nothing comes. A record
+that comes is answered with at once; ten such questions a second were the most that an idle
+installation asked of its broker."""
 _FRAMING_BYTES = 64 * 1024  # record and batch overhead around a record of the largest size
 
 
@@ -55,16 +59,20 @@ class KafkaConnection:
         """
         return _admin(self.brokers, tuple(sorted(self.properties.items())))
 
-    def consumer(self, group: str) -> dict[str, Any]:
+    def consumer(self, group: str, *, follow: bool = False) -> dict[str, Any]:
         """Give the properties of a consumer of one assigned partition.
 
         Its memory is bounded: librdkafka reads ahead 16 MiB at most, whether or not the
         dataflow takes anything.
+
+        :arg follow: it reads on for ever, and so waits most of the time.
         """
-        defaults = {
+        defaults: dict[str, Any] = {
             "queued.max.messages.kbytes": 16 * 1024,
             "fetch.queue.backoff.ms": 10,
         }
+        if follow:
+            defaults["fetch.wait.max.ms"] = _LOOK_OUT_MS
         promised = {
             "group.id": group,
             "enable.auto.commit": False,
@@ -186,13 +194,17 @@ def kafka_failure(what: str, topic: str, error: KafkaError) -> SedimentError:
     return unavailable(f"{what}: {error.str()}")
 
 
-def topic_partitions(connection: KafkaConnection, topic: str) -> int:
+def topic_partitions(
+    connection: KafkaConnection, topic: str, admin: AdminClient | None = None
+) -> int:
     """Count the partitions of a topic; never creates it, whatever the broker's settings are.
 
     Raises :class:`~stores.errors.SettingsError` when there is no such topic, and
     :class:`~stores.errors.ServiceUnavailable` when no broker answers.
+
+    :arg admin: what asks; by default a client of this call alone.
     """
-    admin = connection.admin()
+    admin = admin or connection.admin()
     topics = TopicCollection([topic])
     described = admin.describe_topics(topics, request_timeout=connection.request_timeout_s)
     try:

@@ -11,24 +11,27 @@ the source says so, counts it, and goes on with the oldest record there is.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 from bytewax.inputs import FixedPartitionedSource
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from connectors.dataflow import (
     BATCH_RECORDS,
@@ -52,6 +55,8 @@ from connectors.metrics import LOG_OFFSET_RESETS
 from stores.records import LogRecord, Position
 
 __all__ = ["KafkaLog", "KafkaSource"]
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +109,7 @@ class _KafkaCursor:
         self._watch = watch
         self._given_up = given_up or threading.Event()
         self._timeout_s = connection.request_timeout_s
-        properties = connection.consumer(group or "sediment-reader")
+        properties = connection.consumer(group or "sediment-reader", follow=end is None)
         self._consumer = Consumer({**properties, "on_commit": _log_commit})
         self._lost_from: int | None = None
         self._next, self._end = self._bounds(start, end)
@@ -366,6 +371,15 @@ class KafkaSource(FixedPartitionedSource[LogRecord, int]):
         )
 
 
+def _spec(place: Place) -> OffsetSpec:
+    kinds: dict[str, Callable[[], OffsetSpec]] = {
+        "beginning": OffsetSpec.earliest,
+        "end": OffsetSpec.latest,
+        "timestamp": lambda: OffsetSpec.for_timestamp(place.value),
+    }
+    return kinds[place.kind]()
+
+
 class KafkaLog:
     """Reads Kafka outside a dataflow: a :class:`connectors.log.LogReader`.
 
@@ -375,9 +389,14 @@ class KafkaLog:
     def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection
 
+    @functools.cached_property
+    def _admin(self) -> AdminClient:
+        """Give the client that asks: one, since who asks here does so again every few seconds."""
+        return self._connection.admin()
+
     def partitions(self, topic: str) -> int:
         """Count the partitions of a topic."""
-        return topic_partitions(self._connection, topic)
+        return topic_partitions(self._connection, topic, self._admin)
 
     def end_offsets(self, topic: str) -> dict[int, int]:
         """Give the offset after the newest record, by partition."""
@@ -388,33 +407,52 @@ class KafkaLog:
         if place.kind == "offset":
             low, high = (self.offsets(topic, Place(kind)) for kind in ("beginning", "end"))
             return {at: min(max(place.value, low[at]), end) for at, end in high.items()}
-        found: dict[int, int] = {}
-        for partition in range(self.partitions(topic)):
-            cursor = self.cursor(topic, partition, start=place, end=None)
-            found[partition] = cursor.snapshot()
-            cursor.close()
-        return found
+        asked = dict.fromkeys(self._places(topic), _spec(place))
+        answers = self._settled(
+            topic,
+            lambda: {
+                at.partition: answer.result().offset
+                for at, answer in self._admin.list_offsets(
+                    asked,
+                    isolation_level=IsolationLevel.READ_COMMITTED,  # as what is read
+                    request_timeout=self._connection.request_timeout_s,
+                ).items()
+            },
+        )
+        if all(offset >= 0 for offset in answers.values()):
+            return answers
+        ends = self.end_offsets(topic)  # of a time that is later than every record
+        return {at: offset if offset >= 0 else ends[at] for at, offset in answers.items()}
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Give how far a group has read, by partition. See :class:`connectors.log.LogReader`."""
-        asked = [TopicPartition(topic, number) for number in range(self.partitions(topic))]
-        consumer = Consumer(self._connection.consumer(group))
+        asked = [ConsumerGroupTopicPartitions(group, self._places(topic))]
+        timeout_s = self._connection.request_timeout_s
+
+        def ask() -> ConsumerGroupTopicPartitions:
+            answers = self._admin.list_consumer_group_offsets(asked, request_timeout=timeout_s)
+            found: ConsumerGroupTopicPartitions = answers[group].result()
+            return found
+
+        # The first question about any group makes the brokers create their topic.
+        answer = self._settled(f"{topic}, group {group}", ask)
+        return {at.partition: at.offset for at in answer.topic_partitions or () if at.offset >= 0}
+
+    def _places(self, topic: str) -> list[TopicPartition]:
+        return [TopicPartition(topic, number) for number in range(self.partitions(topic))]
+
+    def _settled(self, about: str, ask: Callable[[], T]) -> T:
+        """Ask until the brokers have agreed among themselves who is to answer."""
         deadline = time.monotonic() + self._connection.request_timeout_s
-        try:
-            while True:
-                try:
-                    found = consumer.committed(asked, timeout=self._connection.request_timeout_s)
-                    break
-                except KafkaException as error:
-                    # The first question about any group makes the brokers create their topic.
-                    reason = kafka_error(error)
-                    if reason.code() not in _SETTLING or time.monotonic() > deadline:
-                        message = f"topic {topic}, group {group}: {reason.str()}"
-                        raise unavailable(message) from None
-                    time.sleep(_SETTLE_S)
-        finally:
-            consumer.close()
-        return {place.partition: place.offset for place in found if place.offset >= 0}
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                reason = kafka_error(error)
+                if reason.code() not in _SETTLING | _NO_LEADER or time.monotonic() > deadline:
+                    message = f"topic {about}: {reason.str()}"
+                    raise unavailable(message) from None
+                time.sleep(_SETTLE_S)
 
     def read(self, topic: str, start: StartAt, end: EndAt) -> Iterator[LogRecord]:
         """Read partition by partition. See :class:`connectors.log.LogReader`."""

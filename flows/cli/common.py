@@ -138,6 +138,7 @@ def progress_bar() -> Progress:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=err,
+        auto_refresh=err.is_terminal,  # drawing ten times a second what no pipe is shown
     )
 
 

@@ -110,7 +110,7 @@ class LogPartition(StatefulSourcePartition[LogRecord, S]):
         records = [] if self._paused() else self._cursor.fetch(self._batch_size)
         if not records and self._cursor.at_end():
             raise StopIteration
-        self._awake = None if records else _next_look()
+        self._awake = None if records else datetime.now(timezone.utc) + IDLE
         return records
 
     def next_awake(self) -> datetime | None:
@@ -124,12 +124,6 @@ class LogPartition(StatefulSourcePartition[LogRecord, S]):
     def close(self) -> None:
         """Close the cursor."""
         self._cursor.close()
-
-
-def _next_look() -> datetime:
-    """Give the next moment of a grid, so that the partitions of a source are looked at together."""
-    step = IDLE.total_seconds()
-    return datetime.fromtimestamp((time.time() // step + 1) * step, timezone.utc)
 
 
 _kept = threading.local()

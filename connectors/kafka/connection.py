@@ -204,7 +204,7 @@ def topic_partitions(
 
     :arg admin: what asks; by default a client of this call alone.
     """
-    admin = admin or connection.admin()
+    admin = connection.admin() if admin is None else admin  # one at rest counts as false
     topics = TopicCollection([topic])
     described = admin.describe_topics(topics, request_timeout=connection.request_timeout_s)
     try:

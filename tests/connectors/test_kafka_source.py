@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -15,6 +16,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.sink import KafkaAppender
 from connectors.kafka.source import KafkaLog, KafkaSource
 from connectors.log import EndAt, StartAt
+from flows.health import lags
 from stores.errors import LogAway, ServiceUnavailable, SettingsError
 from stores.records import LogRecord, OutRecord
 from tests.contract.flows_on_logs import read_into, recovery_store, values
@@ -80,6 +82,26 @@ def test_a_missing_topic_says_what_to_do_and_is_not_made(connection: KafkaConnec
     for _ in range(2):  # asking does not create it, though the broker would create topics
         with pytest.raises(SettingsError, match="sediment topics create"):
             KafkaLog(connection).partitions("not-there")
+
+
+def test_who_asks_every_few_seconds_makes_no_connections_for_it(
+    connection: KafkaConnection, kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = kafka_broker.create_topic(2)
+    admin = Mock(return_value=connection.admin())
+    monkeypatch.setattr(KafkaConnection, "admin", admin)
+    monkeypatch.setattr(source_module, "Consumer", lambda _: pytest.fail("a consumer was made"))
+    log = KafkaLog(connection)
+    for _ in range(3):
+        assert lags(log, topic, "nobody") == {0: 0, 1: 0}
+    assert admin.call_count == 1
+
+
+def test_only_who_reads_on_for_ever_lets_the_broker_hold_its_questions() -> None:
+    own = KafkaConnection("b:9092", {"fetch.wait.max.ms": "700"})
+    assert "fetch.wait.max.ms" not in KafkaConnection("b:9092").consumer("g")
+    assert KafkaConnection("b:9092").consumer("g", follow=True)["fetch.wait.max.ms"] > 500
+    assert own.consumer("g", follow=True)["fetch.wait.max.ms"] == "700"
 
 
 def test_no_broker_at_the_start_is_an_error() -> None:

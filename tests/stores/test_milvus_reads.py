@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import islice
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -96,6 +97,19 @@ def test_events_are_read_page_by_page(store: MilvusStore, monkeypatch: pytest.Mo
     assert calls == ["events_of"]
     assert len(list(reading)) == 15
     assert calls.count("events_of") >= 5
+
+
+@pytest.mark.parametrize(("rows", "queries"), [(1, 1), (2, 2), (5, 2), (7, 3)])
+def test_a_page_that_is_half_empty_is_the_last(
+    store: MilvusStore, monkeypatch: pytest.MonkeyPatch, rows: int, queries: int
+) -> None:
+    """To ask once more and get nothing was a third of each strong read."""
+    monkeypatch.setattr("stores.milvus_base._PAGE_ROWS", 4)
+    store.upsert_atoms([atom(f"a{n}") for n in range(rows)], vectors(rows))
+    query = Mock(wraps=store._query)
+    monkeypatch.setattr(store, "_query", query)
+    assert len(store.atoms_of(SCOPE)) == rows
+    assert query.call_count == queries
 
 
 def test_all_events_can_be_deleted_while_they_are_read(

@@ -71,7 +71,7 @@ def test_what_was_written_here_is_not_read_again(world: World) -> None:
     assert max(one.version for one in world.read(SCOPE, "scene")) == newest + 1
 
 
-def test_an_index_that_was_lost_is_filled_again_within_the_hour(world: World) -> None:
+def test_an_index_that_was_lost_is_filled_again_after_an_hour(world: World) -> None:
     told = world.told()
     world.profiles.rows.clear()
     world.hours = 0.99

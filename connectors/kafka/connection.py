@@ -194,17 +194,13 @@ def kafka_failure(what: str, topic: str, error: KafkaError) -> SedimentError:
     return unavailable(f"{what}: {error.str()}")
 
 
-def topic_partitions(
-    connection: KafkaConnection, topic: str, admin: AdminClient | None = None
-) -> int:
+def topic_partitions(connection: KafkaConnection, topic: str) -> int:
     """Count the partitions of a topic; never creates it, whatever the broker's settings are.
 
     Raises :class:`~stores.errors.SettingsError` when there is no such topic, and
     :class:`~stores.errors.ServiceUnavailable` when no broker answers.
-
-    :arg admin: what asks; by default a client of this call alone.
     """
-    admin = connection.admin() if admin is None else admin  # one at rest counts as false
+    admin = connection.admin()
     topics = TopicCollection([topic])
     described = admin.describe_topics(topics, request_timeout=connection.request_timeout_s)
     try:

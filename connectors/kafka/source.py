@@ -11,27 +11,24 @@ the source says so, counts it, and goes on with the oldest record there is.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
 from bytewax.inputs import FixedPartitionedSource
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
-    ConsumerGroupTopicPartitions,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient
 
 from connectors.dataflow import (
     BATCH_RECORDS,
@@ -41,6 +38,7 @@ from connectors.dataflow import (
     partition_name,
     partition_number,
 )
+from connectors.kafka import places
 from connectors.kafka.connection import (
     KafkaConnection,
     is_hopeless,
@@ -50,13 +48,12 @@ from connectors.kafka.connection import (
     unavailable,
 )
 from connectors.kafka.outage import Outage
+from connectors.kafka.places import NO_LEADER, SETTLE_S
 from connectors.log import EndAt, Place, StartAt
 from connectors.metrics import LOG_OFFSET_RESETS
 from stores.records import LogRecord, Position
 
 __all__ = ["KafkaLog", "KafkaSource"]
-
-T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -65,21 +62,6 @@ _LOOK_AGAIN_S = 2.0
 _ANSWER_S = 10.0
 _CLOSE_S = 5.0
 """Seconds that the last commit of a source has; of brokers that are away it would take minutes."""
-_SETTLE_S = 0.1
-_SETTLING = frozenset(
-    {
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    }
-)
-_NO_LEADER = frozenset(
-    {
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError._UNKNOWN_PARTITION,  # by what this client has heard of it so far
-    }
-)
 
 
 class _KafkaCursor:
@@ -130,11 +112,11 @@ class _KafkaCursor:
                 return first, None if end is None else self._find(end)
             except KafkaException as error:
                 reason = kafka_error(error)
-                if reason.code() not in _NO_LEADER or time.monotonic() > deadline:
+                if reason.code() not in NO_LEADER or time.monotonic() > deadline:
                     self._consumer.close()
                     message = f"topic {self._topic}, partition {self._partition}: {reason.str()}"
                     raise unavailable(message) from None
-                time.sleep(_SETTLE_S)
+                time.sleep(SETTLE_S)
 
     def _find(self, place: Place) -> int:
         """Look a place up. Always a number: a place that moves could not be resumed from."""
@@ -371,15 +353,6 @@ class KafkaSource(FixedPartitionedSource[LogRecord, int]):
         )
 
 
-def _spec(place: Place) -> OffsetSpec:
-    kinds: dict[str, Callable[[], OffsetSpec]] = {
-        "beginning": OffsetSpec.earliest,
-        "end": OffsetSpec.latest,
-        "timestamp": lambda: OffsetSpec.for_timestamp(place.value),
-    }
-    return kinds[place.kind]()
-
-
 class KafkaLog:
     """Reads Kafka outside a dataflow: a :class:`connectors.log.LogReader`.
 
@@ -389,14 +362,9 @@ class KafkaLog:
     def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection
 
-    @functools.cached_property
-    def _admin(self) -> AdminClient:
-        """Give the client that asks: one, since who asks here does so again every few seconds."""
-        return self._connection.admin()
-
     def partitions(self, topic: str) -> int:
         """Count the partitions of a topic."""
-        return topic_partitions(self._connection, topic, self._admin)
+        return topic_partitions(self._connection, topic)
 
     def end_offsets(self, topic: str) -> dict[int, int]:
         """Give the offset after the newest record, by partition."""
@@ -404,55 +372,11 @@ class KafkaLog:
 
     def offsets(self, topic: str, place: Place) -> dict[int, int]:
         """Look a place up in every partition. See :class:`connectors.log.LogReader`."""
-        if place.kind == "offset":
-            low, high = (self.offsets(topic, Place(kind)) for kind in ("beginning", "end"))
-            return {at: min(max(place.value, low[at]), end) for at, end in high.items()}
-        asked = dict.fromkeys(self._places(topic), _spec(place))
-        answers = self._settled(
-            topic,
-            lambda: {
-                at.partition: answer.result().offset
-                for at, answer in self._admin.list_offsets(
-                    asked,
-                    isolation_level=IsolationLevel.READ_COMMITTED,  # as what is read
-                    request_timeout=self._connection.request_timeout_s,
-                ).items()
-            },
-        )
-        if all(offset >= 0 for offset in answers.values()):
-            return answers
-        ends = self.end_offsets(topic)  # of a time that is later than every record
-        return {at: offset if offset >= 0 else ends[at] for at, offset in answers.items()}
+        return places.offsets(self._connection, topic, place)
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Give how far a group has read, by partition. See :class:`connectors.log.LogReader`."""
-        asked = [ConsumerGroupTopicPartitions(group, self._places(topic))]
-        timeout_s = self._connection.request_timeout_s
-
-        def ask() -> ConsumerGroupTopicPartitions:
-            answers = self._admin.list_consumer_group_offsets(asked, request_timeout=timeout_s)
-            found: ConsumerGroupTopicPartitions = answers[group].result()
-            return found
-
-        # The first question about any group makes the brokers create their topic.
-        answer = self._settled(f"{topic}, group {group}", ask)
-        return {at.partition: at.offset for at in answer.topic_partitions or () if at.offset >= 0}
-
-    def _places(self, topic: str) -> list[TopicPartition]:
-        return [TopicPartition(topic, number) for number in range(self.partitions(topic))]
-
-    def _settled(self, about: str, ask: Callable[[], T]) -> T:
-        """Ask until the brokers have agreed among themselves who is to answer."""
-        deadline = time.monotonic() + self._connection.request_timeout_s
-        while True:
-            try:
-                return ask()
-            except KafkaException as error:
-                reason = kafka_error(error)
-                if reason.code() not in _SETTLING | _NO_LEADER or time.monotonic() > deadline:
-                    message = f"topic {about}: {reason.str()}"
-                    raise unavailable(message) from None
-                time.sleep(_SETTLE_S)
+        return places.committed(self._connection, group, topic)
 
     def read(self, topic: str, start: StartAt, end: EndAt) -> Iterator[LogRecord]:
         """Read partition by partition. See :class:`connectors.log.LogReader`."""

@@ -1,22 +1,19 @@
 """Where a topic begins and ends, where a time lies in it, and how far a group has read.
 
-All partitions are asked about at once, with the client that the process has for the cluster.
+Asked by a consumer of this one look, that reads nothing. An admin client would answer for all
+partitions at once; but one whose question about a group ran out of time aborts the process when
+the broker is found to be gone (seen with librdkafka 2.16, confluentinc/librdkafka#4605).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from connectors.kafka.connection import (
     KafkaConnection,
@@ -45,57 +42,55 @@ NO_LEADER = frozenset(
         KafkaError._UNKNOWN_PARTITION,  # by what this client has heard of it so far
     }
 )
+_READER = "sediment-reader"
 
 
 def offsets(connection: KafkaConnection, topic: str, place: Place) -> dict[int, int]:
     """Look a place up in every partition. See :class:`connectors.log.LogReader`."""
-    if place.kind == "offset":
-        low, high = (offsets(connection, topic, Place(kind)) for kind in ("beginning", "end"))
-        return {at: min(max(place.value, low[at]), end) for at, end in high.items()}
-    asked = dict.fromkeys(_partitions(connection, topic), _spec(place))
-
-    def ask() -> dict[int, int]:
-        answers = connection.admin().list_offsets(
-            asked,
-            isolation_level=IsolationLevel.READ_COMMITTED,  # as what is read
-            request_timeout=connection.request_timeout_s,
-        )
-        return {at.partition: answer.result().offset for at, answer in answers.items()}
-
-    found = _settled(connection, topic, ask)
-    if all(offset >= 0 for offset in found.values()):
-        return found
-    ends = offsets(connection, topic, Place("end"))  # of a time later than every record
-    return {at: offset if offset >= 0 else ends[at] for at, offset in found.items()}
+    timeout_s = connection.request_timeout_s
+    found: dict[int, int] = {}
+    with _asking(connection, _READER) as consumer:
+        for at in _partitions(connection, topic):
+            low, high = _settled(
+                connection,
+                f"{topic}, partition {at.partition}",
+                partial(consumer.get_watermark_offsets, at, timeout=timeout_s),
+            )
+            if place.kind == "timestamp":
+                asked = [TopicPartition(topic, at.partition, place.value)]
+                (answer,) = consumer.offsets_for_times(asked, timeout=timeout_s)
+                # None is that late: then it is the end.
+                found[at.partition] = answer.offset if answer.offset >= 0 else high
+            else:
+                wanted = {"beginning": low, "end": high}.get(place.kind, place.value)
+                found[at.partition] = min(max(wanted, low), high)
+    return found
 
 
 def committed(connection: KafkaConnection, group: str, topic: str) -> dict[int, int]:
     """Give how far a group has read, by partition. See :class:`connectors.log.LogReader`."""
-    asked = [ConsumerGroupTopicPartitions(group, _partitions(connection, topic))]
-
-    def ask() -> ConsumerGroupTopicPartitions:
-        answers = connection.admin().list_consumer_group_offsets(
-            asked, request_timeout=connection.request_timeout_s
+    asked = _partitions(connection, topic)
+    with _asking(connection, group) as consumer:
+        # The first question about any group makes the brokers create their topic.
+        found = _settled(
+            connection,
+            f"{topic}, group {group}",
+            lambda: consumer.committed(asked, timeout=connection.request_timeout_s),
         )
-        found: ConsumerGroupTopicPartitions = answers[group].result()
-        return found
+    return {at.partition: at.offset for at in found if at.offset >= 0}
 
-    # The first question about any group makes the brokers create their topic.
-    answer = _settled(connection, f"{topic}, group {group}", ask)
-    return {at.partition: at.offset for at in answer.topic_partitions or () if at.offset >= 0}
+
+@contextmanager
+def _asking(connection: KafkaConnection, group: str) -> Iterator[Consumer]:
+    consumer = Consumer(connection.consumer(group))
+    try:
+        yield consumer
+    finally:
+        consumer.close()
 
 
 def _partitions(connection: KafkaConnection, topic: str) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in range(topic_partitions(connection, topic))]
-
-
-def _spec(place: Place) -> OffsetSpec:
-    kinds: dict[str, Callable[[], OffsetSpec]] = {
-        "beginning": OffsetSpec.earliest,
-        "end": OffsetSpec.latest,
-        "timestamp": lambda: OffsetSpec.for_timestamp(place.value),
-    }
-    return kinds[place.kind]()
 
 
 def _settled(connection: KafkaConnection, about: str, ask: Callable[[], T]) -> T:

@@ -23,7 +23,7 @@ from connectors.kafka.connection import (
 )
 from connectors.log import Place
 
-__all__ = ["NO_LEADER", "SETTLE_S", "committed", "offsets"]
+__all__ = ["NO_LEADER", "SETTLE_S", "committed", "find", "offsets"]
 
 T = TypeVar("T")
 
@@ -45,26 +45,37 @@ NO_LEADER = frozenset(
 _READER = "sediment-reader"
 
 
+def find(consumer: Consumer, at: TopicPartition, place: Place, timeout_s: float) -> int:
+    """Look a place up in one partition. Always a number: one that moves could not be resumed from.
+
+    Raises ``KafkaException``.
+    """
+    if place.kind == "offset":
+        return place.value
+    low, high = consumer.get_watermark_offsets(at, timeout=timeout_s)
+    if place.kind == "beginning":
+        return low
+    if place.kind == "end":
+        return high
+    asked = TopicPartition(at.topic, at.partition, place.value)
+    (found,) = consumer.offsets_for_times([asked], timeout=timeout_s)
+    return found.offset if found.offset >= 0 else high
+
+
 def offsets(connection: KafkaConnection, topic: str, place: Place) -> dict[int, int]:
     """Look a place up in every partition. See :class:`connectors.log.LogReader`."""
-    timeout_s = connection.request_timeout_s
-    found: dict[int, int] = {}
+    if place.kind == "offset":
+        low, high = (offsets(connection, topic, Place(kind)) for kind in ("beginning", "end"))
+        return {at: min(max(place.value, low[at]), end) for at, end in high.items()}
     with _asking(connection, _READER) as consumer:
-        for at in _partitions(connection, topic):
-            low, high = _settled(
+        return {
+            at.partition: _settled(
                 connection,
                 f"{topic}, partition {at.partition}",
-                partial(consumer.get_watermark_offsets, at, timeout=timeout_s),
+                partial(find, consumer, at, place, connection.request_timeout_s),
             )
-            if place.kind == "timestamp":
-                asked = [TopicPartition(topic, at.partition, place.value)]
-                (answer,) = consumer.offsets_for_times(asked, timeout=timeout_s)
-                # None is that late: then it is the end.
-                found[at.partition] = answer.offset if answer.offset >= 0 else high
-            else:
-                wanted = {"beginning": low, "end": high}.get(place.kind, place.value)
-                found[at.partition] = min(max(wanted, low), high)
-    return found
+            for at in _partitions(connection, topic)
+        }
 
 
 def committed(connection: KafkaConnection, group: str, topic: str) -> dict[int, int]:

@@ -119,16 +119,7 @@ class _KafkaCursor:
                 time.sleep(SETTLE_S)
 
     def _find(self, place: Place) -> int:
-        """Look a place up. Always a number: a place that moves could not be resumed from."""
-        if place.kind == "offset":
-            return place.value
-        low, high = self._consumer.get_watermark_offsets(self._at(0), timeout=self._timeout_s)
-        if place.kind == "beginning":
-            return low
-        if place.kind == "end":
-            return high
-        found = self._consumer.offsets_for_times([self._at(place.value)], timeout=self._timeout_s)
-        return found[0].offset if found[0].offset >= 0 else high
+        return places.find(self._consumer, self._at(0), place, self._timeout_s)
 
     def _in_range(self, offset: int) -> int:
         """Check a wanted offset against what is there, so that a bounded read cannot end unread."""

@@ -124,6 +124,11 @@ def site(folder: Path, broker: KafkaBroker, llm: ScriptedLlm) -> Site:
     return Site(InProcess(folder, env), topics)
 
 
+@pytest.fixture
+def fresh(tmp_path: Path, kafka_broker: KafkaBroker, llm: ScriptedLlm) -> Site:
+    return site(tmp_path / "data", kafka_broker, llm)
+
+
 @pytest.fixture(scope="module")
 def undisturbed(
     tmp_path_factory: pytest.TempPathFactory, kafka_broker: KafkaBroker, llm: ScriptedLlm
@@ -138,35 +143,27 @@ def undisturbed(
 
 
 def test_a_file_that_was_half_written_is_no_second_history(
-    undisturbed: tuple[Path, dict[str, bytes]],
-    kafka_broker: KafkaBroker,
-    llm: ScriptedLlm,
-    tmp_path: Path,
+    undisturbed: tuple[Path, dict[str, bytes]], fresh: Site, tmp_path: Path
 ) -> None:
-    torn = site(tmp_path / "data", kafka_broker, llm)
     command = ("ingest", str(write_lines(tmp_path / "said.jsonl", *said())))
-    torn.killed(1, *command)
-    assert 0 < torn.written("l0.events") < len(said())
-    torn.cli.run(*command)
-    torn.flow()
-    assert torn.export(tmp_path / "export") == undisturbed[1]
-    assert torn.cli.json("audit")["clean"]
+    fresh.killed(1, *command)
+    assert 0 < fresh.written("l0.events") < len(said())
+    fresh.cli.run(*command)
+    fresh.flow()
+    assert fresh.export(tmp_path / "export") == undisturbed[1]
+    assert fresh.cli.json("audit")["clean"]
 
 
 def test_an_import_that_was_killed_goes_on_where_it_was(
-    undisturbed: tuple[Path, dict[str, bytes]],
-    kafka_broker: KafkaBroker,
-    llm: ScriptedLlm,
-    tmp_path: Path,
+    undisturbed: tuple[Path, dict[str, bytes]], fresh: Site, tmp_path: Path
 ) -> None:
     """Events, atoms, or scenes and persona of a scope: of one of them only a part was written."""
-    torn = site(tmp_path / "data", kafka_broker, llm)
-    torn.killed(random.Random(SEED).randint(1, 4), "import", str(undisturbed[0]))
-    torn.cli.run("import", str(undisturbed[0]))
-    again = torn.cli.json("import", str(undisturbed[0]))
+    fresh.killed(random.Random(SEED).randint(1, 4), "import", str(undisturbed[0]))
+    fresh.cli.run("import", str(undisturbed[0]))
+    again = fresh.cli.json("import", str(undisturbed[0]))
     assert [again[layer]["written"] for layer in ("events", "atoms", "profiles")] == [0, 0, 0]
-    assert torn.written("l0.events") == len(said())
-    torn.cli.run("export", "--out", str(tmp_path / "export"))
+    assert fresh.written("l0.events") == len(said())
+    fresh.cli.run("export", "--out", str(tmp_path / "export"))
     for path in undisturbed[0].rglob("*.*"):
         assert (tmp_path / "export" / path.relative_to(undisturbed[0])).read_bytes() == (
             path.read_bytes()
@@ -174,28 +171,24 @@ def test_an_import_that_was_killed_goes_on_where_it_was(
 
 
 def test_a_window_that_was_half_redriven_is_redriven(
-    undisturbed: tuple[Path, dict[str, bytes]],
-    kafka_broker: KafkaBroker,
-    llm: ScriptedLlm,
-    tmp_path: Path,
+    undisturbed: tuple[Path, dict[str, bytes]], fresh: Site, llm: ScriptedLlm, tmp_path: Path
 ) -> None:
-    sick = site(tmp_path / "data", kafka_broker, llm)
-    sick.cli.run("ingest", str(write_lines(tmp_path / "said.jsonl", *said())))
+    fresh.cli.run("ingest", str(write_lines(tmp_path / "said.jsonl", *said())))
     llm.script = unwell
-    sick.flow()
+    fresh.flow()
     llm.script = None
-    assert sick.letters() == [("refused", "open")] * 2
-    before = sick.written("l0.events")
-    sick.killed(1, "dlq", "redrive", "--yes")
-    assert sick.written("l0.events") == before + 4
-    sick.flow()
-    assert sick.letters() == [("refused", "open")] * 2
-    sick.cli.run("dlq", "redrive", "--yes")
-    sick.flow()
-    assert sick.letters() == [("refused", "resolved")] * 2
+    assert fresh.letters() == [("refused", "open")] * 2
+    before = fresh.written("l0.events")
+    fresh.killed(1, "dlq", "redrive", "--yes")
+    assert fresh.written("l0.events") == before + 4
+    fresh.flow()
+    assert fresh.letters() == [("refused", "open")] * 2
+    fresh.cli.run("dlq", "redrive", "--yes")
+    fresh.flow()
+    assert fresh.letters() == [("refused", "resolved")] * 2
     atoms = "acme+helper+ana/atoms.jsonl"
-    assert ids(sick.export(tmp_path / "export")[atoms]) == ids(undisturbed[1][atoms])
-    assert sick.cli.json("audit")["clean"]
+    assert ids(fresh.export(tmp_path / "export")[atoms]) == ids(undisturbed[1][atoms])
+    assert fresh.cli.json("audit")["clean"]
 
 
 def ids(lines: bytes) -> set[str]:
@@ -203,18 +196,17 @@ def ids(lines: bytes) -> set[str]:
 
 
 def test_what_a_person_asked_for_twice_is_done_twice_and_ends_the_same(
-    kafka_broker: KafkaBroker, llm: ScriptedLlm, tmp_path: Path
+    fresh: Site, tmp_path: Path
 ) -> None:
     """A request whose command died behind its write, and was given again."""
-    asked = site(tmp_path / "data", kafka_broker, llm)
-    asked.cli.run("ingest", str(write_lines(tmp_path / "said.jsonl", *said())))
-    asked.flow()
+    fresh.cli.run("ingest", str(write_lines(tmp_path / "said.jsonl", *said())))
+    fresh.flow()
     command = ("forget", *ANA, "--event", "ana-2", "--yes")
-    asked.cli.run(*command)
-    asked.flow()
-    once = asked.cli.text("memories", "list", *ANA, "--json")
-    asked.cli.run(*command)
-    asked.flow()
-    assert asked.cli.text("memories", "list", *ANA, "--json") == once
-    audit = asked.cli.json("audit")
+    fresh.cli.run(*command)
+    fresh.flow()
+    once = fresh.cli.text("memories", "list", *ANA, "--json")
+    fresh.cli.run(*command)
+    fresh.flow()
+    assert fresh.cli.text("memories", "list", *ANA, "--json") == once
+    audit = fresh.cli.json("audit")
     assert (audit["clean"], audit["ends"]["applied"]) == (True, 2)

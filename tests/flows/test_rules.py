@@ -391,6 +391,7 @@ def test_relative_days_of_japanese_and_korean_are_resolved(text: str, day: str) 
 
 def test_a_chinese_name_that_is_a_japanese_day_is_no_date() -> None:
     assert resolved("用户喜欢玩明日方舟", None, SAID_AT) == ("用户喜欢玩明日方舟", None)
+    assert resolve("我希望将来月薪涨一点", SAID_AT, future=True) is None
 
 
 def test_the_models_time_stays_and_its_day_is_written_where_the_words_mean_it() -> None:

@@ -33,7 +33,7 @@ from starlette.types import ASGIApp
 from connectors.query.audit_log import Audited
 from connectors.query.failures import add_error_answers
 from connectors.query.header_limits import HeadersInTime
-from connectors.query.limits import MAX_HEADER_BYTES, RequestLimits
+from connectors.query.limits import RequestLimits
 from connectors.query.peer_limit import PeerLimited
 from connectors.query.rate_limit import open_rate_limit
 from connectors.query.routes import router
@@ -94,6 +94,5 @@ def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,  # who calls is decided by the connection, not by a header
         ws="none",
-        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         log_level="warning",
     )

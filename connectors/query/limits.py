@@ -16,12 +16,12 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from connectors.query.failures import error_response
+from connectors.query.header_limits import MAX_HEADER_BYTES
 from connectors.query.traced import PROBES
 
-__all__ = ["MAX_BODY_BYTES", "MAX_HEADER_BYTES", "RequestLimits"]
+__all__ = ["MAX_BODY_BYTES", "RequestLimits"]
 
 MAX_BODY_BYTES = 2 * 1024 * 1024
-MAX_HEADER_BYTES = 16 * 1024
 _HEAR_OUT = 4  # times the limit
 _PAGES, _FORM = "/ui/", b"application/x-www-form-urlencoded"
 

@@ -12,7 +12,7 @@ import typer
 from connectors import tracing
 from connectors.settings import ScopeField, Settings
 from flows.cli.common import Brokers, DataDir, settings_from
-from flows.cli.serving import Following, answer_over_http, listen, opened_service
+from flows.cli.serving import Following, answer_over_http, listen, opened_service, run_http
 from flows.runner import StopSignal, stop_on_signals
 from stores.errors import SettingsError
 
@@ -149,7 +149,7 @@ def _serve_http(settings: Settings) -> None:
                     said=f"serving tools on {{address}}{MCP_PATH}",
                 )
 
-        asyncio.run(serving())
+        run_http(serving)
 
 
 @contextmanager

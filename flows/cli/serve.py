@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import ExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,7 @@ from connectors import tracing
 from connectors.settings import Settings
 from flows.cli.common import Brokers, DataDir, err, settings_from
 from flows.cli.run import extractor_line
-from flows.cli.serving import Following, answer_over_http, listen, opened_service
+from flows.cli.serving import Following, answer_over_http, listen, opened_service, run_http
 from flows.progress import FLOWS, source_topic
 from flows.runner import STOPPING, FlowRun, StopSignal, stop_on_signals
 
@@ -96,7 +95,7 @@ def _serve(settings: Settings, *, with_flow: bool) -> None:
                 if stop():
                     err.print(STOPPING)  # the flow has yet to end
 
-        asyncio.run(serving())
+        run_http(serving)
 
 
 class _Side:

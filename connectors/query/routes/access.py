@@ -80,7 +80,7 @@ def credential_of(keys: Keys | None, key: str | None, hosts: tuple[str, ...]) ->
     return credential
 
 
-def _service(request: Request) -> Service:
+async def _service(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
 

@@ -13,7 +13,6 @@ import httpx
 import pytest
 
 from connectors.query.auth import KeyEntry
-from connectors.query.header_limits import HeadersInTime
 from connectors.query.models import EventsAnswer, RecallAnswer
 from stores.errors import ServiceUnavailable
 from stores.records import MAX_EVENT_BYTES, L0Event
@@ -354,33 +353,6 @@ def test_the_contract_names_both_bodies_of_events(client: httpx.Client) -> None:
 # --- limits ----------------------------------------------------------------------------------
 
 JSON_TYPE = {"content-type": "application/json"}
-
-
-def test_a_large_header_is_431(client: httpx.Client) -> None:
-    fits, too_large = {"x-note": "a" * 15_000}, {"x-note": "a" * 16_384}
-    assert client.get("/healthz", headers=fits).status_code == 200
-    response = client.get("/healthz", headers=too_large)
-    assert response.status_code == 431
-    assert error_of(response)["code"] == "headers_too_large"
-
-
-def test_a_header_that_does_not_end_is_hung_up_on(
-    client: httpx.Client, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(HeadersInTime, "header_timeout_s", 0.3)
-    address = ("127.0.0.1", int(world.url.rsplit(":", 1)[1]))
-    whole = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
-    for first, then in ((b"", b""), (whole[:-2], b""), (whole, whole[:-2])):
-        with socket.create_connection(address) as raw:
-            raw.settimeout(20)
-            raw.sendall(first)
-            if then:
-                heard = b""
-                while not heard.endswith(b'{"status":"ok"}'):
-                    heard += raw.recv(4096)
-                raw.sendall(then)
-            assert raw.recv(4096) == b""
-    assert client.get("/healthz").status_code == 200
 
 
 def test_a_large_body_is_413(client: httpx.Client, world: World) -> None:

@@ -28,6 +28,7 @@ from tests.connectors.query.serving import (
     message,
     serve,
 )
+from tests.rig.waiting import until
 
 # --- recall ----------------------------------------------------------------------------------
 
@@ -424,6 +425,10 @@ def test_a_fault_of_ours_shows_nothing_of_itself(
     assert client.post("/v1/events", json=message()).status_code == 200
 
 
+def access_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.name == "sediment.access"]
+
+
 def test_no_log_line_holds_what_was_said_or_asked(
     client: httpx.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -432,7 +437,8 @@ def test_no_log_line_holds_what_was_said_or_asked(
         client.post("/v1/events", json=message(content=SECRET_TEXT))
         client.get("/v1/memories/new", params={**ANA, "session_id": "swordfish"})
         client.get("/v1/memories/swordfish", params=ANA)
-    lines = [one.getMessage() for one in caplog.records if one.name == "sediment.access"]
+        until(lambda: len(access_lines(caplog)) >= 4)  # the last is written behind the answer
+    lines = access_lines(caplog)
     assert [line.rsplit(" ", 1)[0] for line in lines] == [
         "POST /v1/recall 200",
         "POST /v1/events 200",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -23,6 +22,7 @@ from stores.errors import ServiceUnavailable
 from stores.records import L0Event
 from tests.connectors.query.fakes import SCOPE, atom, event, hits
 from tests.connectors.query.serving import ENTRY, SECRET, SECRET_TEXT, World, error_of, running
+from tests.rig.waiting import until
 
 READER, READER_ENTRY = new_key(
     "reader", "acme", agent=["helper"], user=["ana", "bob"], rights=["read"]
@@ -270,8 +270,6 @@ def test_probes_and_metrics_need_no_key_and_leave_no_access_line(
         away = httpx.get(f"{base}/readyz")
         assert away.status_code == 503
         assert away.json()["checks"] == {"milvus": "unavailable", "log": "ok"}
-        deadline = time.monotonic() + 10
-        while not caplog.records and time.monotonic() < deadline:
-            time.sleep(0.01)  # the line is written behind the answer
+        until(lambda: caplog.records)  # the line is written behind the answer
         (told,) = [one.getMessage() for one in caplog.records]  # what fails is told
         assert told.startswith("GET ") and " 503 " in told

@@ -425,7 +425,7 @@ class Engine(Generic[I, O]):
         verdicts = [spec.retry.decide(error, known, at, spread) for known in call.failures]
         failures = [seen for seen, _ in verdicts]
         due = verdicts[0][1]  # the same for all: they are on the same footing
-        self._away.failed(error, due, at)
+        self._away.failed(error, due, at, failures[0].conflicts)
         if due is not None:
             STAGE_RETRIES.labels(spec.name, reason).inc()
             lane.postpone(call, failures, due)

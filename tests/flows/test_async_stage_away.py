@@ -8,10 +8,11 @@ from datetime import timedelta
 import pytest
 
 from flows.async_stage.away import Away
-from stores.errors import LogAway, RateLimited, ServiceUnavailable
+from stores.errors import LockConflict, LogAway, RateLimited, ServiceUnavailable
 from tests.flows.stage_rig import START, ScriptedWork, run, stage_of
 
 REDIS = ServiceUnavailable("redis", "ConnectionError")
+HELD = LockConflict("another worker holds the lock of scope acme/ana")
 SOON = START + timedelta(seconds=5)
 
 
@@ -39,6 +40,28 @@ def test_one_that_fails_now_and_then_fills_no_log(caplog: pytest.LogCaptureFixtu
     later = START + timedelta(seconds=61)
     away.failed(REDIS, later + timedelta(seconds=5), later)
     assert len(caplog.records) == 3
+
+
+def test_a_lock_that_stays_taken_is_told_without_its_scope(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run([("ana", 0)], stage_of(ScriptedWork(script={("ana", 0): [HELD]})))
+    assert not caplog.records, "held for a moment, as it often is"
+    run([("ana", 0)], stage_of(ScriptedWork(script={("ana", 0): [HELD] * 4})))
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told == (
+        "stage under_test waits: another process holds the lock of a scope. It asks again in 5 s. "
+        "The lock of a process that was killed ends by itself within a minute"
+    )
+
+
+def test_locks_of_many_scopes_are_told_once_in_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    away = Away("scenes")
+    for seconds in (0, 1, 59, 60):
+        now = START + timedelta(seconds=seconds)
+        away.failed(HELD, now + timedelta(seconds=5), now, 2)
+        away.succeeded()  # another scope's, which says nothing of the lock
+    assert len(caplog.records) == 2
 
 
 @pytest.mark.parametrize(

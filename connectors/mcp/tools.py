@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import ToolAnnotations
+from mcp_types import Tool, ToolAnnotations
 from pydantic import Field, ValidationError
 
 from connectors.mcp.following import ServiceInUse
@@ -92,10 +92,27 @@ def memory_server(service: Service | ServiceInUse, caller_of: CallerOf) -> MCPSe
 class _Server(MCPServer[Any]):
     """The official server, but for arguments that do not fit a tool: they are told in one line."""
 
-    async def call_tool(self, *args: Any, **kwargs: Any) -> Any:
-        """Call a tool. Raises ``ToolError``."""
+    async def list_tools(self) -> list[Tool]:
+        """List the tools; their schemas say that they take no other arguments."""
+        return [
+            tool.model_copy(
+                update={"input_schema": {**tool.input_schema, "additionalProperties": False}}
+            )
+            for tool in await super().list_tools()
+        ]
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context | None = None
+    ) -> Any:
+        """Call a tool. Raises ``ToolError``, also for an argument that the tool does not have."""
+        taken = {tool.name: tool.input_schema["properties"] for tool in await super().list_tools()}
+        unknown = sorted(set(arguments) - set(taken.get(name, arguments)))
+        if unknown:
+            takes = ", ".join(taken[name])
+            message = f"{unknown[0]}: {name} has no such argument; it takes {takes}"
+            raise ToolError(message)
         try:
-            return await super().call_tool(*args, **kwargs)
+            return await super().call_tool(name, arguments, context)
         except ToolError as error:
             wrong = error.__cause__
             if not isinstance(wrong, ValidationError):

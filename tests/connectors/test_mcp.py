@@ -78,6 +78,7 @@ async def test_the_tools_are_these_and_none_takes_a_tenant(world: World) -> None
     for tool in found.values():
         assert tool.description
         assert not {"tenant", "scope"} & set(tool.input_schema["properties"])
+        assert tool.input_schema["additionalProperties"] is False
     hints = {name: one.annotations for name, one in found.items()}
     assert {name for name, one in hints.items() if one and one.read_only_hint} == {
         "recall", "memory_search", "event_search", "scene_read",
@@ -172,6 +173,8 @@ async def test_forget_asks_the_flow(world: World, arguments: dict[str, Any], tar
         ("forget", {"memory_ids": ["\x00"]}, "ids have"),
         ("remember", {"text": "x", "agent": "other"}, "does not cover"),
         ("no_such_tool", {}, "no_such_tool"),
+        ("recall", {"query": "Where?", "tenant": "x"}, "tenant: recall has no such argument; it "),
+        ("forget", {"atom_ids": ["a"]}, "it takes memory_ids, event_ids, "),
     ],
 )
 async def test_what_is_refused_is_a_tool_error_of_words(

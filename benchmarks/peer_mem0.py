@@ -40,6 +40,8 @@ import orjson
 from benchmarks.pipeline import Figure, show
 from connectors.embeddings import make_embedder
 from connectors.filelog import FileLog
+from connectors.kafka.topics import DEAD_LETTER_TOPICS
+from connectors.log import EndAt, StartAt
 from connectors.query.question import RecallQuery
 from connectors.query.recall import Recall
 from connectors.settings import Settings, load_settings
@@ -267,6 +269,7 @@ def _scope(user: str) -> str:
 
 
 def _flow(settings: Settings, turns: Sequence[Turn]) -> float:
+    """Add turns; give the seconds. Ends the benchmark when anything was given up."""
     log = FileLog(settings.data_dir / "log", SystemClock())
     log.append([_record(settings, turn) for turn in turns])
     stop = StopSignal()
@@ -279,7 +282,15 @@ def _flow(settings: Settings, turns: Sequence[Turn]) -> float:
         )
         run.start()
         run.wait()
-        return time.perf_counter() - began
+        seconds = time.perf_counter() - began
+    letters = {
+        topic: sum(1 for _ in log.read(topic, StartAt.beginning(), EndAt.latest()))
+        for topic in map(settings.topic, DEAD_LETTER_TOPICS)
+    }
+    if any(letters.values()):
+        message = f"there are dead letters, so the figures mean nothing: {letters}"
+        raise SystemExit(message)
+    return seconds
 
 
 def _record(settings: Settings, turn: Turn) -> OutRecord:
@@ -379,8 +390,8 @@ def compared(folder: Path, turns: int, threads: int) -> tuple[list[Figure], list
         run = Path(name)
         (run / "mem0").mkdir()
         (run / "sediment").mkdir()
-        peer = measured("mem0", mem0_side(python, threads), run / "mem0", everything, few)
         ours = measured("sediment", sediment_side, run / "sediment", everything, few)
+        peer = measured("mem0", mem0_side(python, threads), run / "mem0", everything, few)
     note = f"beside: mem0, {threads} threads; {turns:,} turns, model of {MODEL_S:g} s"
     unit = "for 1,000 turns"
     by_kind = ", ".join(f"{kind} {calls:.0f}" for kind, calls in sorted(ours.calls.items()))

@@ -16,7 +16,7 @@ from benchmarks.figures import Curve, Row, curves_of, rows_of
 from benchmarks.report import to_html
 from flows.bench.plots import Point, lines
 from tests.rig import extraction_script
-from tests.rig.scripted_llm import CHAT, EMBEDDINGS, Received
+from tests.rig.scripted_llm import CHAT, EMBEDDINGS, Received, scripted_llm
 
 
 def recall_at(memories: int, p95: float) -> dict[str, Any]:
@@ -251,3 +251,18 @@ def test_conversations_are_the_same_each_time_and_no_two_turns_alike() -> None:
 def test_what_a_curve_is_made_of_is_kept_as_numbers() -> None:
     curve = Curve("t", "ms", {"a": [(1000.0, 1.0)]})
     assert "t" in to_html([], [curve], {}, {})
+
+
+def test_our_side_keeps_what_a_user_says_once_and_gives_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_mem0, "MODEL_S", 0.0)
+    # Of a user whose made-up words look like another language than English.
+    turns = [turn for turn in peer_mem0.conversations(600) if turn.user == "u9"]
+    cut = [turn.text for turn in turns if turn.role == "user"][::10]
+    with scripted_llm(
+        script=peer_mem0.Script(cut), answer=peer_mem0.answer, dimension=peer_mem0.DIMENSION
+    ) as model:
+        added = peer_mem0.sediment_side(tmp_path, model.url, turns, "side", again=True)
+    assert added.stored == added.stored_again == len(turns) // 2
+    assert len(added.search_ms) == peer_mem0.QUESTIONS

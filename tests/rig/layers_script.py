@@ -1,7 +1,7 @@
 """The scripted model's scenes and personas: valid, deterministic, named scripted everywhere.
 
 Not a model: one scene file, ``notes.md``, that lists all atoms it was ever shown, tells the newest;
-a persona that counts the scenes it was shown.
+a persona that counts the scenes it was shown and says the last note again.
 """
 
 from __future__ import annotations
@@ -55,16 +55,19 @@ def _step(tool: str, path: str | None, text: str | None = None) -> dict[str, Any
 
 
 def _persona(first: dict[str, str]) -> dict[str, Any]:
-    shown = len(first["scenes"].splitlines())
+    scenes = [orjson.loads(line) for line in first["scenes"].splitlines()]
+    # In their own words: a persona in another language than the notes is refused.
+    lines = [line for scene in scenes for line in scene[2].split("\n") if line.startswith("- ")]
+    told = lines[-1].removeprefix("- ") if lines else "Is known."
     lists: dict[str, list[str]] = {
         name: [] for name in ("preferences", "interests", "speak", "decide", "traits")
     }
     return {
         "name": "",
-        "archetype": f"Somebody with {shown} scenes.",
-        "basics": ["Is known."],
+        "archetype": f"{len(scenes)}: {told}",
+        "basics": [told],
         **lists,
-        "tags": ["one", "two", "three"],
+        "tags": [*told.rstrip(".").split(), "one", "two", "three"][:3],
     }
 
 

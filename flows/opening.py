@@ -34,7 +34,8 @@ from stores.generation_answers import GenerationAnswers
 from stores.generations import MAIN, AnswerMode
 from stores.protocols import AnswerJournal, ChatModel, Embedder, UnfinishedWrites
 from stores.tombstones import Tombstones
-from stores.unfinished import UnfinishedInFiles, UnfinishedInRedis
+from stores.unfinished import UnfinishedInRedis
+from stores.unfinished_files import UnfinishedInFiles
 
 if TYPE_CHECKING:
     from stores.milvus import MilvusStore
@@ -299,11 +300,12 @@ def _all_answers(settings: Settings) -> Iterator[AnswerJournal]:
 def open_unfinished(settings: Settings) -> Iterator[UnfinishedWrites]:
     """Open the notes about writes that have begun: Redis when it is set, else the data folder."""
     if not settings.redis_url:
-        yield UnfinishedInFiles(settings.generation_dir / "unfinished")
+        with closing(UnfinishedInFiles(settings.generation_dir / "unfinished")) as unfinished:
+            yield unfinished
         return
     prefix = f"{settings.topic('l1.atoms')}/unfinished"
-    with closing(UnfinishedInRedis(settings.redis_url, prefix)) as unfinished:
-        yield unfinished
+    with closing(UnfinishedInRedis(settings.redis_url, prefix)) as shared:
+        yield shared
 
 
 @contextmanager

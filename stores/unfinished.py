@@ -5,23 +5,19 @@ sure: a server may have taken a part when the process is killed or the connectio
 decided on such a part would be another thing than what was decided on the whole. So the rows are
 kept here first, and whoever opens their scope next finishes the write.
 
-All three promise the same: when ``put`` returns, the note outlives the process, also one killed
-with ``kill -9``; one scope has one note, the newest; ``clear`` of what is not there is no error.
-One scope is worked on by one process at a time. A note holds text of memories for as long as its
-write lasts, and until the next start after a crash.
+These two and :mod:`stores.unfinished_files` promise the same: when ``put`` returns, the note
+outlives the process, also one killed with ``kill -9``; one scope has one note, the newest;
+``clear`` of what is not there is no error. One scope is worked on by one process at a time. A note
+holds text of memories for as long as its write lasts, and until the next start after a crash.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-from pathlib import Path
 from typing import cast
 
-from stores.errors import ServiceUnavailable
 from stores.redis_connection import redis_client, redis_errors
 
-__all__ = ["UnfinishedInFiles", "UnfinishedInMemory", "UnfinishedInRedis"]
+__all__ = ["UnfinishedInMemory", "UnfinishedInRedis"]
 
 
 class UnfinishedInMemory:
@@ -41,67 +37,6 @@ class UnfinishedInMemory:
     def clear(self, scope: str) -> None:
         """Throw the note away."""
         self._notes.pop(scope, None)
-
-
-class UnfinishedInFiles:
-    """A file for each note, in a folder of their own, for one machine.
-
-    Not flushed to the disk: a note outlives the process, not a power cut. Every method raises
-    :class:`~stores.errors.ServiceUnavailable` when the disk is full or cannot be reached; then
-    the old note stays.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def put(self, scope: str, note: bytes) -> None:
-        """Keep a note: the old one or the new one is there, never a part."""
-        # By the shortest way, for every window of two memories passes here.
-        path = self._path(scope)
-        draft = f"{path}.tmp"
-        try:
-            try:
-                _write(draft, note)
-            except FileNotFoundError:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                _write(draft, note)
-            os.replace(draft, path)
-        except OSError as error:
-            raise _unavailable(path, error) from error
-
-    def get(self, scope: str) -> bytes | None:
-        """Give the note of a scope, or ``None``."""
-        path = self._path(scope)
-        try:
-            with open(path, "rb") as file:
-                return file.read()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise _unavailable(path, error) from error
-
-    def clear(self, scope: str) -> None:
-        """Throw the note away."""
-        path = self._path(scope)
-        try:
-            os.unlink(path)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise _unavailable(path, error) from error
-
-    def _path(self, scope: str) -> str:
-        return f"{self._folder}/{hashlib.sha256(scope.encode()).hexdigest()[:32]}.json"
-
-
-def _write(path: str, note: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-    try:
-        left = memoryview(note)
-        while left:
-            left = left[os.write(file, left) :]
-    finally:
-        os.close(file)
 
 
 class UnfinishedInRedis:
@@ -139,8 +74,3 @@ class UnfinishedInRedis:
 
     def _key(self, scope: str) -> str:
         return f"{self._prefix}:{scope}"
-
-
-def _unavailable(path: str, error: OSError) -> ServiceUnavailable:
-    service = "data folder"
-    return ServiceUnavailable(service, f"{path}: {error.strerror}; free some space or repair it")

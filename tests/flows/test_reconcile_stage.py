@@ -12,7 +12,8 @@ from flows.reconcile.whole import to_finish
 from stores.errors import ServiceUnavailable, Transient
 from stores.protocols import UnfinishedWrites, Vectors
 from stores.records import Atom
-from stores.unfinished import UnfinishedInFiles, UnfinishedInRedis
+from stores.unfinished import UnfinishedInRedis
+from stores.unfinished_files import UnfinishedInFiles
 from tests.flows.reconcile_rig import (
     Answering,
     Journal,

@@ -14,7 +14,7 @@ from flows.reconcile.whole import scope_atoms
 from stores.errors import OversizedInput, ServiceUnavailable
 from stores.protocols import Vectors
 from stores.records import Atom
-from stores.unfinished import UnfinishedInFiles
+from stores.unfinished_files import UnfinishedInFiles
 from tests.flows.reconcile_rig import MemoryStore, Words, down, item
 from tests.rig.events import atom
 from tests.rig.still import StillClock

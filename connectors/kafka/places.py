@@ -23,20 +23,16 @@ from connectors.kafka.connection import (
 )
 from connectors.log import Place
 
-__all__ = ["NO_LEADER", "SETTLE_S", "committed", "find", "offsets"]
+__all__ = ["committed", "find", "offsets", "settled"]
 
 T = TypeVar("T")
 
-SETTLE_S = 0.1
+_SETTLE_S = 0.1
 _SETTLING = frozenset(
     {
         KafkaError.NOT_COORDINATOR,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    }
-)
-NO_LEADER = frozenset(
-    {
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError._UNKNOWN_PARTITION,  # by what this client has heard of it so far
@@ -69,8 +65,8 @@ def offsets(connection: KafkaConnection, topic: str, place: Place) -> dict[int, 
         return {at: min(max(place.value, low[at]), end) for at, end in high.items()}
     with _asking(connection, _READER) as consumer:
         return {
-            at.partition: _settled(
-                connection,
+            at.partition: settled(
+                connection.request_timeout_s,
                 f"{topic}, partition {at.partition}",
                 partial(find, consumer, at, place, connection.request_timeout_s),
             )
@@ -83,12 +79,32 @@ def committed(connection: KafkaConnection, group: str, topic: str) -> dict[int, 
     asked = _partitions(connection, topic)
     with _asking(connection, group) as consumer:
         # The first question about any group makes the brokers create their topic.
-        found = _settled(
-            connection,
+        found = settled(
+            connection.request_timeout_s,
             f"{topic}, group {group}",
             lambda: consumer.committed(asked, timeout=connection.request_timeout_s),
         )
     return {at.partition: at.offset for at in found if at.offset >= 0}
+
+
+def settled(timeout_s: float, about: str, ask: Callable[[], T]) -> T:
+    """Ask until the brokers have agreed among themselves who is to answer.
+
+    A topic that was made a moment ago may have no leader yet. Raises
+    :class:`~stores.errors.LogAway` for every other ``KafkaException``, and at the end of the time.
+
+    :arg about: what is asked about, for the error: a topic, and what of it.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            reason = kafka_error(error)
+            if reason.code() not in _SETTLING or time.monotonic() > deadline:
+                message = f"topic {about}: {reason.str()}"
+                raise unavailable(message) from None
+            time.sleep(_SETTLE_S)
 
 
 @contextmanager
@@ -102,17 +118,3 @@ def _asking(connection: KafkaConnection, group: str) -> Iterator[Consumer]:
 
 def _partitions(connection: KafkaConnection, topic: str) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in range(topic_partitions(connection, topic))]
-
-
-def _settled(connection: KafkaConnection, about: str, ask: Callable[[], T]) -> T:
-    """Ask until the brokers have agreed among themselves who is to answer."""
-    deadline = time.monotonic() + connection.request_timeout_s
-    while True:
-        try:
-            return ask()
-        except KafkaException as error:
-            reason = kafka_error(error)
-            if reason.code() not in _SETTLING | NO_LEADER or time.monotonic() > deadline:
-                message = f"topic {about}: {reason.str()}"
-                raise unavailable(message) from None
-            time.sleep(SETTLE_S)

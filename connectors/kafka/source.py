@@ -45,12 +45,11 @@ from connectors.kafka.connection import (
     kafka_error,
     kafka_failure,
     topic_partitions,
-    unavailable,
 )
 from connectors.kafka.outage import Outage
-from connectors.kafka.places import NO_LEADER, SETTLE_S
 from connectors.log import EndAt, Place, StartAt
 from connectors.metrics import LOG_OFFSET_RESETS
+from stores.errors import LogAway
 from stores.records import LogRecord, Position
 
 __all__ = ["KafkaLog", "KafkaSource"]
@@ -104,19 +103,17 @@ class _KafkaCursor:
         return TopicPartition(self._topic, self._partition, offset)
 
     def _bounds(self, start: Place, end: Place | None) -> tuple[int, int | None]:
-        """Look both ends up; a topic that was made a moment ago may have no leader yet."""
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            try:
-                first = self._in_range(self._find(start))
-                return first, None if end is None else self._find(end)
-            except KafkaException as error:
-                reason = kafka_error(error)
-                if reason.code() not in NO_LEADER or time.monotonic() > deadline:
-                    self._consumer.close()
-                    message = f"topic {self._topic}, partition {self._partition}: {reason.str()}"
-                    raise unavailable(message) from None
-                time.sleep(SETTLE_S)
+        def both() -> tuple[int, int | None]:
+            first = self._in_range(self._find(start))
+            return first, None if end is None else self._find(end)
+
+        try:
+            return places.settled(
+                self._timeout_s, f"{self._topic}, partition {self._partition}", both
+            )
+        except LogAway:
+            self._consumer.close()
+            raise
 
     def _find(self, place: Place) -> int:
         return places.find(self._consumer, self._at(0), place, self._timeout_s)

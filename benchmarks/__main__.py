@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks.figures import COLUMNS, Curve, Row, curves_of, rows_of
+from benchmarks.figures import COLUMNS, Curve, Row, curves_of, rows_of, show, written
 from benchmarks.report import to_html
 from flows.cli.common import progress_bar
 
@@ -75,10 +74,7 @@ def run(arguments: Sequence[str]) -> Any:
     if done.returncode:
         words = done.stderr.strip().splitlines() or [f"ended with {done.returncode}"]
         raise ValueError(words[-1])
-    try:
-        return json.loads(done.stdout)
-    except json.JSONDecodeError:
-        return [json.loads(line) for line in done.stdout.splitlines()]  # one figure a line
+    return json.loads(done.stdout)
 
 
 def machine() -> dict[str, Any]:
@@ -98,26 +94,14 @@ def to_csv(rows: Sequence[Row]) -> str:
     writer.writerow(COLUMNS)
     for row in rows:
         values = asdict(row)
-        writer.writerow([_written(values[name]) for name in COLUMNS])
+        writer.writerow([written(values[name]) for name in COLUMNS])
     return text.getvalue()
 
 
-def _written(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def show(rows: Sequence[Row], failed: Mapping[str, str], report: Path) -> None:
-    """Print the table."""
-    table = Table(title="speed")
-    for column in COLUMNS:
-        number = column in {"measured", "beside", "ratio"}
-        table.add_column(column, justify="right" if number else "left")
-    for row in rows:
-        table.add_row(*(_written(asdict(row)[name]) for name in COLUMNS))
+def tell(rows: Sequence[Row], failed: Mapping[str, str], report: Path) -> None:
+    """Print the table, what failed, and where the report is."""
+    show("speed", rows)
     console = Console()
-    console.print(table)
     for name, why in failed.items():
         console.print(f"failed: {name}: {why}")
     console.print(f"report: {report}")
@@ -191,7 +175,7 @@ def main() -> int:
     if given.json:
         print(json.dumps(told, indent=2))
     else:
-        show(rows, failed, report)
+        tell(rows, failed, report)
     return 1 if failed else 0
 
 

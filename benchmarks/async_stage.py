@@ -19,7 +19,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timedelta
 
 import bytewax.operators as op
@@ -28,23 +28,13 @@ from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
 from bytewax.operators import KeyedStream, StatefulBatchLogic
 from bytewax.testing import TestingSink, run_main
 
+from benchmarks.figures import Figure, show
 from flows.async_stage import AsyncStage, Done, Failed, PendingWork, StageSpec, async_stage
 from flows.runner import SystemClock
 
 Item = int
 Result = tuple[str, "Done[Item, Item] | Failed[Item]"]
 Wire = Callable[[KeyedStream[Item]], KeyedStream[object]]
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One row: what was measured, and against what."""
-
-    name: str
-    measured: float
-    unit: str
-    reference: float | None = None
-    note: str = ""
 
 
 class _Partition(StatefulSourcePartition[tuple[str, Item], None]):
@@ -145,7 +135,8 @@ def slots(concurrency: int, seconds: int) -> Figure:
         f"slots used, {concurrency} in flight, 1 s calls",
         seconds / wall,
         "of the ideal",
-        0.97 if concurrency == 60 else None,
+        1.0,
+        "0.97" if concurrency == 60 else "",
         f"{count} items, {concurrency * 2} keys, {1e6 * cpu / count:.0f} µs CPU an item",
     )
 
@@ -162,7 +153,8 @@ def overhead(count: int, keys: int, **settings: int) -> Figure:
         count / wall,
         "items/s",
         count / base,
-        f"{1e6 * cpu / count:.0f} µs CPU an item; the reference is a plain stateful operator",
+        "",
+        f"{1e6 * cpu / count:.0f} µs CPU an item; beside: a plain stateful operator",
     )
 
 
@@ -190,8 +182,7 @@ def polling(keys: int, seconds: float, concurrency: int = 60) -> Figure:
         f"polls of {keys} pending keys, {concurrency} in flight",
         100 * (loaded - idle),
         "% of a core",
-        None,
-        f"{100 * loaded:.0f} % with them, {100 * idle:.0f} % with none (a source that spins)",
+        note=f"{100 * loaded:.0f} % with them, {100 * idle:.0f} % with none (a source that spins)",
     )
 
 
@@ -221,15 +212,14 @@ def latency(count: int) -> Figure:
         "one item alone, in to out",
         1000 * statistics.median(times),
         "ms (median)",
-        None,
-        f"p95 {1000 * times[int(0.95 * len(times))]:.0f} ms, {count} items",
+        note=f"p95 {1000 * times[int(0.95 * len(times))]:.0f} ms, {count} items",
     )
 
 
 def main() -> None:
-    """Measure everything and print a table, or JSON lines."""
+    """Measure everything and print a table, or JSON."""
     parser = argparse.ArgumentParser(prog="benchmarks.async_stage", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object a row")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--seconds", type=int, default=10, help="rounds of 1 s calls (10)")
     options = parser.parse_args()
     figures = [
@@ -244,15 +234,10 @@ def main() -> None:
         polling(5_000, 4.0),
         latency(100),
     ]
-    for figure in figures:
-        if options.json:
-            print(json.dumps(asdict(figure)))
-        else:
-            reference = "" if figure.reference is None else f"{figure.reference:.4g}"
-            print(
-                f"{figure.name:52} {figure.measured:10.4g} {figure.unit:13} {reference:>8}  "
-                f"{figure.note}"
-            )
+    if options.json:
+        print(json.dumps([asdict(figure) for figure in figures], indent=2))
+    else:
+        show("async stage", figures)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,8 @@ from zlib import crc32
 import orjson
 from confluent_kafka import Producer
 
-from benchmarks.pipeline import START, Figure, show
+from benchmarks.figures import Figure, show
+from benchmarks.pipeline import START
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.source import KafkaLog
 from connectors.kafka.topics import create_topics
@@ -127,11 +128,11 @@ def poison(per_second: int = 25, sessions: int = 1000, rounds: int = 3) -> Figur
     return Figure(
         "healthy sessions, p95 lag",
         measured,
-        beside,
-        statistics.median(mine / none for mine, none in pairs),
         "s",
+        beside,
         "at most 1.1 of none",
         f"1 % poison (hangs, 500, broken JSON) beside none; {sessions} sessions, {per_second}/s",
+        ratio=statistics.median(mine / none for mine, none in pairs),
     )
 
 
@@ -244,9 +245,8 @@ def restart(sessions: int = 100_000) -> Figure:
     return Figure(
         "kill -9 to the first new outcome",
         took,
-        _bare_start(),
-        took,
         "s",
+        _bare_start(),
         "at most 15 s",
         f"{sessions:,} open sessions, recovery store of {size:,.0f} MB; beside: an empty flow",
     )
@@ -293,7 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.json:
         print(json.dumps([asdict(figure) for figure in figures], indent=2))
     else:
-        show(figures)
+        show("faults", figures)
 
 
 if __name__ == "__main__":

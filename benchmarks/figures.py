@@ -1,4 +1,4 @@
-"""What the benchmarks print, as rows of one table and as curves of cost. Pure.
+"""What the benchmarks measure: figures, as rows of one table, and curves of cost.
 
 Most print a list of figures; those whose JSON has a shape of its own have a reader here.
 """
@@ -6,32 +6,66 @@ Most print a list of figures; those whose JSON has a shape of its own have a rea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from math import isfinite
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["COLUMNS", "Curve", "Row", "curves_of", "rows_of"]
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["COLUMNS", "Curve", "Figure", "Row", "curves_of", "rows_of", "show", "written"]
 
 
 @dataclass(frozen=True)
-class Row:
+class Figure:
     """One figure.
 
     :arg beside: its ceiling, baseline or peer in the same run; ``note`` says which.
     :arg target: in words; empty where nothing was promised.
+    :arg ratio: of the two; given only where it is another one, as a median of rounds is.
     """
 
-    benchmark: str
     name: str
     measured: float
     unit: str = ""
     beside: float | None = None
-    ratio: float | None = None
     target: str = ""
     note: str = ""
+    ratio: float | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Work the ratio out; there is none beside nothing at all."""
+        if self.ratio is None and self.beside:
+            object.__setattr__(self, "ratio", self.measured / self.beside)
+
+
+@dataclass(frozen=True)
+class Row(Figure):
+    """A figure, and the benchmark it is of."""
+
+    benchmark: str = field(default="", kw_only=True)
 
 
 COLUMNS = ("benchmark", "name", "measured", "unit", "beside", "ratio", "target", "note")
+
+
+def show(title: str, figures: Sequence[Figure]) -> None:
+    """Print figures for people; a column that all leave empty is left out."""
+    rows = [asdict(figure) for figure in figures]
+    table = Table(title=title)
+    filled = [name for name in COLUMNS if any(written(row.get(name)) for row in rows)]
+    for name in filled:
+        number = name in {"measured", "beside", "ratio"}
+        table.add_column(name, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*(written(row[name]) for name in filled))
+    Console().print(table)
+
+
+def written(value: Any) -> str:
+    """Write a field of a figure: numbers with six digits, nothing for what is missing."""
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)
@@ -52,127 +86,91 @@ def rows_of(benchmark: str, printed: Sequence[Any]) -> list[Row]:
     :arg printed: a JSON document for each time it ran, such as once for each size.
     """
     read = _READERS.get(benchmark, _listed)
-    return [row for document in printed for row in read(benchmark, document)]
+    figures = [figure for document in printed for figure in read(document)]
+    return [Row(**asdict(figure), benchmark=benchmark) for figure in figures]
 
 
-def _listed(benchmark: str, document: Any) -> list[Row]:
-    """Read a list of figures, whatever they call what stands beside them."""
+def _listed(document: Any) -> list[Figure]:
     figures = document["figures"] if isinstance(document, dict) else document
-    rows = []
-    for one in figures:
-        beside = next((one[key] for key in ("beside", "reference", "bound") if one.get(key)), None)
-        ratio = one.get("ratio")
-        if ratio is None and beside:
-            ratio = one["measured"] / beside
-        if ratio is not None and not isfinite(ratio):
-            ratio = None  # beside nothing at all; JSON has no word for it
-        rows.append(
-            Row(
-                benchmark, one["name"], one["measured"], one.get("unit", ""), beside, ratio,
-                one.get("target", ""), one.get("note", ""),
-            )
-        )  # fmt: skip
-    return rows
+    return [Figure(**one) for one in figures]
 
 
-def _recall(benchmark: str, one: Any) -> list[Row]:
-    rows = []
-    for p in ("p50", "p95"):
+def _recall(one: Any) -> list[Figure]:
+    figures = []
+    for p, target in (("p50", ""), ("p95", f"at most {one['target_p95_ms']:g} ms at 5,000")):
         ours, bare = one["ms"]["recall"][p], one["ms"]["raw at once"][p]
-        target = f"at most {one['target_p95_ms']:g} ms at 5,000"
-        rows.append(
-            Row(
-                benchmark, f"recall at {one['memories']:,} memories, {p}", ours, "ms", bare,
-                ours / bare, target if p == "p95" else "", "beside: the bare searches, all at once",
-            )
-        )  # fmt: skip
-    return rows
+        name = f"recall at {one['memories']:,} memories, {p}"
+        figures.append(Figure(name, ours, "ms", bare, target, _BARE))
+    return figures
 
 
-def _store(benchmark: str, one: Any) -> list[Row]:
+def _store(one: Any) -> list[Figure]:
     ours, bare = one["our_rows_per_s"], one["raw_rows_per_s"]
-    rows = [Row(benchmark, "upserts", ours, "rows/s", bare, ours / bare, "", "beside: pymilvus")]
+    figures = [Figure("upserts", ours, "rows/s", bare, "", "beside: pymilvus")]
     for title, when in (("searches", ""), ("searches_while_ingesting", ", 200 rows/s come in")):
         for size, arms in one[title].items():
             slowest = max(arms[arm]["p95_ms"] for arm in ("dense", "keyword"))
-            both = arms["both"]["p95_ms"]
-            rows.append(
-                Row(
-                    benchmark, f"both arms at {int(size):,} rows{when}, p95", both, "ms", slowest,
-                    both / slowest, "at most 60 ms at 5,000" if not when else "",
-                    "beside: the slower arm alone",
-                )
-            )  # fmt: skip
-    deleted = one["deletion"]["rows_per_s"]
-    return [*rows, Row(benchmark, "deletion", deleted, "rows/s")]
+            name = f"both arms at {int(size):,} rows{when}, p95"
+            target = "at most 60 ms at 5,000" if not when else ""
+            both, note = arms["both"]["p95_ms"], "beside: the slower arm alone"
+            figures.append(Figure(name, both, "ms", slowest, target, note))
+    return [*figures, Figure("deletion", one["deletion"]["rows_per_s"], "rows/s")]
 
 
-def _reconcile(benchmark: str, one: Any) -> list[Row]:
-    rows = []
+def _reconcile(one: Any) -> list[Figure]:
+    figures = []
     for name in ("rules", "model", "model_with_embedding"):
         costs = one.get("growth", {}).get(name, {}).get("ms_per_atom", {})
         sizes = sorted(costs, key=int)
         for size in sizes[1:]:
-            ratio = costs[size] / costs[sizes[0]]
-            rows.append(
-                Row(
-                    benchmark, f"an atom by {name.replace('_', ' ')}, scope of {int(size):,}",
-                    costs[size], "ms", costs[sizes[0]], ratio, "at most 1.5 times at 50,000",
-                    f"beside: scope of {int(sizes[0]):,}; processor time",
-                )
-            )  # fmt: skip
+            what = f"an atom by {name.replace('_', ' ')}, scope of {int(size):,}"
+            target = "at most 1.5 times at 50,000"
+            note = f"beside: scope of {int(sizes[0]):,}; processor time"
+            figures.append(Figure(what, costs[size], "ms", costs[sizes[0]], target, note))
     if everything := one.get("duplicates", {}).get("all"):
         share = everything["near_duplicates"] / max(1, everything["active"])
-        rows.append(
-            Row(benchmark, "near-duplicates left", share, "of 1", None, None, "at most 0.01",
-                f"{everything['active']} atoms by rules")
-        )  # fmt: skip
-    return rows
+        note = f"{everything['active']} atoms by rules"
+        figures.append(Figure("near-duplicates left", share, "of 1", None, "at most 0.01", note))
+    return figures
 
 
-def _embeddings(benchmark: str, one: Any) -> list[Row]:
-    rows = []
+def _embeddings(one: Any) -> list[Figure]:
+    figures = []
     for kind in ("short", "short_chinese", "long"):
         ours = one[kind]["texts_per_s"]
         alone = one[f"{kind}_engine_alone"]["texts_per_s"]
         name = f"bundled model, {kind.replace('_', ' ')} texts"
-        rows.append(
-            Row(benchmark, name, ours, "texts/s", alone, ours / alone, "", "beside: engine alone")
-        )
-    return [*rows, Row(benchmark, "bundled model, a query, p95", one["query_ms"]["p95"], "ms")]
+        figures.append(Figure(name, ours, "texts/s", alone, "", "beside: engine alone"))
+    return [*figures, Figure("bundled model, a query, p95", one["query_ms"]["p95"], "ms")]
 
 
-def _query_load(benchmark: str, one: Any) -> list[Row]:
+def _query_load(one: Any) -> list[Figure]:
     server, lite = one["server"], one["lite"]
-    raw = "beside: the bare searches, all at once"
-    rows = []
+    figures = []
     for found, where, target in (
         (server.get("latency"), f"server, {server.get('atoms', 0):,} atoms", "raw + 10 ms"),
         (lite["latency"], f"milvus-lite, {lite['memories']:,} memories", "at most 80 ms"),
     ):
         if found is not None:
             ours, bare = (found["ms"][way]["p95"] for way in ("recall", "raw"))
-            name = f"recall on {where}, p95"
-            rows.append(Row(benchmark, name, ours, "ms", bare, ours / bare, target, raw))
+            figures.append(Figure(f"recall on {where}, p95", ours, "ms", bare, target, _BARE))
     if load := server.get("throughput"):
         bare = sum(load["raw_per_s"]) / len(load["raw_per_s"])
         name = f"recalls over HTTP, {load['clients']} clients"
-        ours = load["recall_per_s"]
-        rows.append(
-            Row(benchmark, name, ours, "1/s", bare, ours / bare, "0.7 of the searches", raw)
-        )
+        target = "0.7 of the searches"
+        figures.append(Figure(name, load["recall_per_s"], "1/s", bare, target, _BARE))
     if growth := server.get("growth"):
         few, most = sorted(growth["sizes"], key=int)
-        beside = f"beside: among {int(few):,}"
+        note = f"beside: among {int(few):,}"
         for state, found in (("just written", growth), ("sealed", growth["sealed"])):
             before, after = (found["sizes"][size]["ms"]["recall"]["p95"] for size in (few, most))
             name = f"recall in a scope of 100 among {int(most):,}, {state}, p95"
-            times = after / before
-            rows.append(Row(benchmark, name, after, "ms", before, times, "1.5 times", beside))
-    return rows
+            figures.append(Figure(name, after, "ms", before, "1.5 times", note))
+    return figures
 
 
-_READERS: Mapping[str, Callable[[str, Any], list[Row]]] = {
+_BARE = "beside: the bare searches, all at once"
+_READERS: Mapping[str, Callable[[Any], list[Figure]]] = {
     "query_load": _query_load,
     "recall": _recall,
     "store": _store,

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from benchmarks.pipeline import Figure, show
+from benchmarks.figures import Figure, show
 from connectors.embeddings import make_embedder
 from connectors.filelog import FileLog
 from connectors.kafka.topics import DEAD_LETTER_TOPICS
@@ -400,27 +400,21 @@ def compared(folder: Path, turns: int, threads: int) -> tuple[list[Figure], list
     again, peer_again = ours.stored_again / ours.stored, peer.stored_again / peer.stored
     kept, peer_kept = (one.found_of_broken / one.broken for one in (ours, peer))
     figures = [
-        _figure("turns added", ours.turns_per_s, peer.turns_per_s, "turns/s", "20 times", note),
-        _figure("model calls", calls, peer_calls, unit, "0.4 times", f"beside: mem0; {by_kind}"),
-        _figure("prompt tokens", prompts, peer_prompts, unit, "0.06 times", "beside: mem0"),
+        Figure("turns added", ours.turns_per_s, "turns/s", peer.turns_per_s, "20 times", note),
+        Figure("model calls", calls, unit, peer_calls, "0.4 times", f"beside: mem0; {by_kind}"),
+        Figure("prompt tokens", prompts, unit, peer_prompts, "0.06 times", "beside: mem0"),
     ]
     for p, target in (("p50", ""), ("p95", "0.25 times")):
         same = "beside: mem0, the same engine"
         figures.append(
-            _figure(f"search, {p}", ours.search_ms[p], peer.search_ms[p], "ms", target, same)
+            Figure(f"search, {p}", ours.search_ms[p], "ms", peer.search_ms[p], target, same)
         )
     told = f"beside: mem0; {ours.stored} and {peer.stored} before"
-    figures.append(
-        _figure("memories once all is added twice", again, peer_again, "of 1", "1", told)
-    )
+    figures.append(Figure("memories once all is added twice", again, "of 1", peer_again, "1", told))
     told = f"beside: mem0, which told its caller of {peer.raised}"
     name = "memories kept whose first answer was broken"
-    figures.append(_figure(name, kept, peer_kept, "of 1", "1", told))
+    figures.append(Figure(name, kept, "of 1", peer_kept, "1", told))
     return figures, [ours, peer]
-
-
-def _figure(name: str, ours: float, peer: float, unit: str, target: str, note: str) -> Figure:
-    return Figure(name, ours, peer, ours / peer if peer else float("inf"), unit, target, note)
 
 
 def main() -> None:
@@ -442,7 +436,7 @@ def main() -> None:
         }
         print(json.dumps(told, indent=2))
         return
-    show(figures)
+    show("beside mem0", figures)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -38,9 +38,8 @@ from bytewax.dataflow import Dataflow, Stream
 from bytewax.outputs import DynamicSink, StatelessSinkPartition
 from bytewax.testing import TestingSource, run_main
 from confluent_kafka import Producer
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.figures import Figure, show
 from connectors.embeddings import make_embedder
 from connectors.filelog import FileLog
 from connectors.kafka.connection import KafkaConnection
@@ -62,19 +61,6 @@ from tests.rig.scripted_llm import Step, scripted_llm
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 SCOPE_FIELDS = ("tenant", "agent", "user")
 SENTENCE = "I moved to Lisbon last month and it has been raining ever since, how about you?"
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One row: what was measured, beside what, and what it has to reach."""
-
-    name: str
-    measured: float
-    beside: float
-    ratio: float
-    unit: str
-    target: str
-    note: str = ""
 
 
 # --- events ------------------------------------------------------------------------------------
@@ -159,9 +145,8 @@ def window_rate(count: int = 100_000, rounds: int = 3) -> Figure:
     return Figure(
         "decode and window",
         measured,
-        beside,
-        measured / beside,
         "events/s",
+        beside,
         "30,000 events/s",
         "beside: the same flow, records handed through",
     )
@@ -247,11 +232,11 @@ def index_rate(count: int = 10_000, rounds: int = 3) -> Figure:
     return Figure(
         "L0 index",
         measured,
-        beside,
-        statistics.median(mine / raw for mine, raw in pairs),
         "events/s",
+        beside,
         "0.8 of the store",
         f"beside: the store alone, batches of {batch}",
+        ratio=statistics.median(mine / raw for mine, raw in pairs),
     )
 
 
@@ -289,9 +274,8 @@ def freshness(rate: int = 200, seconds: int = 40, sampled: int = 100) -> Figure:
     return Figure(
         "produced to recallable, p95",
         p95,
-        p50,
-        p95 / p50,
         "s",
+        p50,
         "at most 1 s",
         f"beside: the median; {len(ages)} events looked for, of {rate * seconds} at {rate}/s",
     )
@@ -398,9 +382,8 @@ def memory(small: int = 20_000, large: int = 200_000, seconds: int = 40) -> Figu
     return Figure(
         "peak memory, large backlog",
         peaks[0],
-        peaks[1],
-        peaks[0] / peaks[1],
         "MB",
+        peaks[1],
         "at most 1.2 of the small one",
         f"{large:,} events beside {small:,}, model of 2 s, {seconds} s each",
     )
@@ -442,24 +425,6 @@ MEASURES: dict[str, Callable[[], Figure]] = {
 }
 
 
-def show(figures: Sequence[Figure]) -> None:
-    """Print a table."""
-    table = Table(title="pipeline")
-    for column in ("what", "measured", "beside", "ratio", "unit", "to reach", "note"):
-        table.add_column(column, justify="right" if column in {"measured", "beside"} else "left")
-    for figure in figures:
-        table.add_row(
-            figure.name,
-            f"{figure.measured:,.2f}",
-            f"{figure.beside:,.2f}",
-            f"{figure.ratio:.2f}",
-            figure.unit,
-            figure.target,
-            figure.note,
-        )
-    Console().print(table)
-
-
 def main() -> None:
     """Measure what was asked for, or all."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.pipeline")
@@ -474,7 +439,7 @@ def main() -> None:
     if options.json:
         print(json.dumps([asdict(figure) for figure in figures], indent=2))
     else:
-        show(figures)
+        show("pipeline", figures)
 
 
 if __name__ == "__main__":

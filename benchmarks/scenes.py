@@ -25,7 +25,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -35,6 +35,7 @@ import orjson
 from bytewax.dataflow import Dataflow
 from bytewax.testing import TestingSink, TestingSource, run_main
 
+from benchmarks.figures import Figure, show
 from connectors.tokens import count_tokens
 from flows.async_stage import AsyncStage, Done, PendingWork, StageSpec, async_stage
 from flows.layer_parts import RUNS_A_SLOT
@@ -58,17 +59,6 @@ from stores.scenes import Change, LocalHeat, ProfileFile, SceneFolder
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 CONCURRENCY, MODEL_S, JOBS, ANSWERS = 60, 1.0, 6, 2
 SCENES, CHARS, COMMITS, TOLD = 15, 1500, 200, 40
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One row: what was measured, and its bound."""
-
-    name: str
-    measured: float
-    unit: str
-    bound: float | None = None
-    note: str = ""
 
 
 class _Ones:
@@ -190,9 +180,10 @@ def slots(folder: Path, scopes: int) -> list[Figure]:
     scene_folder.close()
     ideal = len(jobs) * ANSWERS * MODEL_S / CONCURRENCY
     note = f"{scopes} scopes, {len(jobs)} runs in {took:.1f} s, ideal {ideal:.1f} s"
+    waits = _while_runs_wait(model.asked)
     return [
-        Figure("slots used of the ideal", round(ideal / took, 3), "", 0.95, note),
-        Figure("slots used while runs wait", round(_while_runs_wait(model.asked), 3), ""),
+        Figure("slots used", round(ideal / took, 3), "of the ideal", 1.0, "0.95", note),
+        Figure("slots used while runs wait", round(waits, 3), "of the ideal", 1.0),
     ]
 
 
@@ -222,8 +213,9 @@ def commits(folder: Path) -> list[Figure]:
             checkouts.append((checked_out - began) * 1000)
             times.append((ended - checked_out) * 1000)
     scenes.close()
+    note = f"{COMMITS} commits"
     return [
-        Figure("commit, 15 scenes, p95", round(_p95(times), 2), "ms", 20.0, f"{COMMITS} commits"),
+        Figure("commit, 15 scenes, p95", round(_p95(times), 2), "ms", None, "at most 20 ms", note),
         Figure("commit, 15 scenes, median", round(statistics.median(times), 2), "ms"),
         Figure("checkout, 15 scenes, p95", round(_p95(checkouts), 2), "ms"),
     ]
@@ -247,7 +239,7 @@ def tokens() -> list[Figure]:
     written = json.dumps({"steps": [{"tool": "write", "text": text} for text in read]})
     third = second + count_tokens(written) + 100
     return [
-        Figure("tokens of the opening", first, "tokens", None, f"12 scenes named, {TOLD} atoms"),
+        Figure("tokens of the opening", first, "tokens", note=f"12 scenes named, {TOLD} atoms"),
         Figure("prompt tokens of a run, three answers", first + second + third, "tokens"),
     ]
 
@@ -276,9 +268,7 @@ def main() -> None:
     if asked.json:
         print(json.dumps([asdict(one) for one in figures], indent=2))
         return
-    for one in figures:
-        bound = "" if one.bound is None else f"(bound {one.bound:g})"
-        print(f"{one.name:40} {one.measured:>10} {one.unit:6} {bound:14} {one.note}")
+    show("scenes", figures)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from benchmarks import __main__ as speed
 from benchmarks import peer_mem0
-from benchmarks.figures import Curve, Row, curves_of, rows_of
+from benchmarks.figures import Curve, Figure, Row, curves_of, rows_of, show
 from benchmarks.report import to_html
 from flows.bench.plots import Point, lines
 from tests.rig import extraction_script
@@ -37,24 +38,28 @@ RECONCILE = {
 }
 
 
-def test_figures_keep_what_they_stand_beside_whatever_it_is_called() -> None:
-    rows = rows_of(
-        "pipeline",
-        [
-            [
-                {"name": "a", "measured": 4.0, "beside": 8.0, "ratio": 0.6, "unit": "x",
-                 "target": "1", "note": "n"},
-                {"name": "b", "measured": 4.0, "unit": "x", "reference": 2.0, "note": ""},
-                {"name": "c", "measured": 4.0, "unit": "x", "bound": 16.0, "note": ""},
-                {"name": "d", "measured": 4.0, "unit": "x", "bound": None, "note": ""},
-                {"name": "e", "measured": 4.0, "beside": 0.0, "ratio": float("inf"), "unit": "x"},
-            ]
-        ],
-    )  # fmt: skip
-    assert rows[0] == Row("pipeline", "a", 4.0, "x", 8.0, 0.6, "1", "n")
-    assert [(row.beside, row.ratio) for row in rows[1:]] == [
-        (2.0, 2.0), (16.0, 0.25), (None, None), (None, None),
-    ]  # fmt: skip
+def test_a_figure_s_ratio_is_worked_out_but_for_one_of_its_own() -> None:
+    figures = [
+        Figure("a", 4.0, "x", 8.0, "1", "n", ratio=0.6),
+        Figure("b", 4.0, "x", 2.0),
+        Figure("c", 4.0, "x"),
+        Figure("d", 4.0, "x", 0.0),  # beside nothing at all; JSON has no word for it
+    ]
+    assert [figure.ratio for figure in figures] == [0.6, 2.0, None, None]
+
+
+def test_what_a_benchmark_prints_is_read_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = [Figure("a", 4.0, "x", 8.0, "1", "n", ratio=0.6), Figure("b", 4.0)]
+    printed = json.loads(json.dumps([asdict(figure) for figure in figures]))
+    for document in (printed, {"figures": printed, "sides": []}):
+        first, second = rows_of("pipeline", [document])
+        assert (first.benchmark, first.name, first.ratio, first.note) == ("pipeline", "a", 0.6, "n")
+        assert (second.beside, second.ratio) == (None, None)
+    show("these", [Figure("b", 4.0, "x"), Figure("c", 2.5, "x")])
+    table = capsys.readouterr().out
+    assert "these" in table
+    assert "2.5" in table
+    assert "beside" not in table
 
 
 def test_a_recall_stands_beside_its_bare_searches_and_grows_in_a_curve() -> None:
@@ -193,7 +198,7 @@ def test_a_peer_alone_is_a_run_and_keeps_its_environment_in_the_folder(tmp_path:
 
 
 def test_the_report_of_no_curve_is_tables() -> None:
-    report = to_html([Row("faults", "restart", 1.5, "s")], [], {}, {"sizes": [1000]})
+    report = to_html([Row("restart", 1.5, "s", benchmark="faults")], [], {}, {"sizes": [1000]})
     assert "<td>restart</td><td>1.5</td><td>s</td><td></td>" in report
     assert "<svg" not in report
 

@@ -2,6 +2,8 @@
 
 python -m tests.faults --runs 1000 --seed 0 --jobs 2
 python -m tests.faults --runs 1 --seed 417       # repeats a failure that was printed
+
+After Ctrl-C the runs that have begun are ended, and told with the others; exit code 130.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import argparse
 import multiprocessing as mp
 import os
 import queue
+import signal
 import sys
 import tempfile
 import time
@@ -28,6 +31,9 @@ from tests.faults.scenario import FAULTS, Scenario
 from tests.faults.servers import PATIENCE_S, running_servers
 from tests.rig import kafka
 from tests.rig.kafka import real_kafka
+
+_CONTEXT = mp.get_context("spawn")
+_INTERRUPTED = 130
 
 err = Console(stderr=True)
 
@@ -58,10 +64,13 @@ def main() -> None:
     seeds = [seed for seed in wanted if seed not in held]
     began = time.monotonic()
     until = began + 60 * arguments.minutes if arguments.minutes else float("inf")
-    verdicts, lost = _work_on(seeds, arguments.jobs, until, arguments.keep, arguments.ledger)
+    stop = Stop(until)
+    verdicts, lost = _work_on(seeds, arguments.jobs, stop, arguments.keep, arguments.ledger)
     newest = {verdict.seed: verdict for verdict in [*before, *verdicts]}
     _tell(list(newest.values()), time.monotonic() - began)
-    sys.exit(any(verdict.wrong for verdict in newest.values()) or lost > 0 or not newest)
+    if any(verdict.wrong for verdict in newest.values()) or lost:
+        sys.exit(1)
+    sys.exit(_INTERRUPTED if stop.asked() else not newest)
 
 
 def _read_ledger(path: Path) -> list[Verdict]:
@@ -90,18 +99,41 @@ def _seeds(first: int, runs: int, fault: str | None) -> list[int]:
     return list(range(start, start + runs * len(names), len(names)))
 
 
+class Stop:
+    """Says to all workers when to begin no run any more: at a time, or after Ctrl-C."""
+
+    def __init__(self, until: float) -> None:
+        """``until`` is a time of ``time.monotonic``, which all processes share."""
+        self._until = until
+        self._event = _CONTEXT.Event()
+
+    def ask(self) -> None:
+        """Begin no run any more."""
+        self._event.set()
+
+    def asked(self) -> bool:
+        """Say whether somebody asked."""
+        return self._event.is_set()
+
+    def reached(self) -> bool:
+        """Say whether no run is to be begun."""
+        return self.asked() or time.monotonic() >= self._until
+
+
 def _work_on(
-    seeds: list[int], jobs: int, until: float, keep: str | None, ledger: Path | None
+    seeds: list[int], jobs: int, stop: Stop, keep: str | None, ledger: Path | None
 ) -> tuple[list[Verdict], int]:
     """Give the verdicts, and how many workers ended before their work did."""
-    context = mp.get_context("spawn")
-    todo: Queue[int] = context.Queue()
-    done: Queue[Verdict | str] = context.Queue()
+    todo: Queue[int] = _CONTEXT.Queue()
+    done: Queue[Verdict | str] = _CONTEXT.Queue()
     for seed in seeds:
         todo.put(seed)
-    workers = [context.Process(target=_worker, args=(todo, done, until, keep)) for _ in range(jobs)]
+    workers = [_CONTEXT.Process(target=_worker, args=(todo, done, stop, keep)) for _ in range(jobs)]
+    interrupts: list[int] = []
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers and their servers inherit this
     for worker in workers:
         worker.start()
+    signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
     verdicts: list[Verdict] = []
     lost = 0
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
@@ -109,6 +141,9 @@ def _work_on(
     with Progress(*columns, console=err) as bar:
         task = bar.add_task("scenarios", total=len(seeds))
         while any(worker.is_alive() for worker in workers) or not done.empty():
+            if interrupts and not stop.asked():
+                stop.ask()
+                err.print("stopping: the runs that have begun are ended first")
             try:
                 verdict = done.get(timeout=0.5)
             except queue.Empty:
@@ -135,7 +170,7 @@ def _work_on(
     return verdicts, lost
 
 
-def _worker(todo: Queue[int], done: Queue[Verdict | str], until: float, keep: str | None) -> None:
+def _worker(todo: Queue[int], done: Queue[Verdict | str], stop: Stop, keep: str | None) -> None:
     kafka.START_TIMEOUT_S = PATIENCE_S  # a soak goes on beside other work
     try:
         with tempfile.TemporaryDirectory(prefix="sediment-faults-") as name, real_kafka() as broker:
@@ -144,14 +179,12 @@ def _worker(todo: Queue[int], done: Queue[Verdict | str], until: float, keep: st
             folder.mkdir(parents=True, exist_ok=True)
             with running_servers(broker, Path(name)) as servers:
                 driver = Driver(servers, folder, keep=keep is not None)
-                while time.monotonic() < until:
+                while not stop.reached():
                     try:
                         seed = todo.get(timeout=1)
                     except queue.Empty:
                         break
                     done.put(driver.run(Scenario.of(seed)))
-    except KeyboardInterrupt:
-        pass
     except Exception as error:
         done.put(f"{type(error).__name__}: {error}")
 

@@ -40,6 +40,7 @@ class RedisServer:
                  "--appendonly", "no", "--dir", str(self._folder)],
                 stdout=log,
                 stderr=log,
+                start_new_session=True,  # Ctrl-C is for whoever runs it, and stops it in order
             )  # fmt: skip
         give_up = time.monotonic() + _START_TIMEOUT_S
         with redis.Redis.from_url(self.url) as client:

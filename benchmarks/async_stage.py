@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from datetime import datetime, timedelta
 
 import bytewax.operators as op
@@ -28,7 +26,7 @@ from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
 from bytewax.operators import KeyedStream, StatefulBatchLogic
 from bytewax.testing import TestingSink, run_main
 
-from benchmarks.figures import Figure, show
+from benchmarks.figures import Figure, tell
 from flows.async_stage import AsyncStage, Done, Failed, PendingWork, StageSpec, async_stage
 from flows.runner import SystemClock
 
@@ -234,10 +232,7 @@ def main() -> None:
         polling(5_000, 4.0),
         latency(100),
     ]
-    if options.json:
-        print(json.dumps([asdict(figure) for figure in figures], indent=2))
-    else:
-        show("async stage", figures)
+    tell("async stage", figures, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sqlite3
@@ -23,7 +22,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -32,7 +30,7 @@ from zlib import crc32
 import orjson
 from confluent_kafka import Producer
 
-from benchmarks.figures import Figure, show
+from benchmarks.figures import Figure, tell
 from benchmarks.pipeline import START
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.source import KafkaLog
@@ -290,10 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
     figures = [MEASURES[name]() for name in options.what or MEASURES]
-    if options.json:
-        print(json.dumps([asdict(figure) for figure in figures], indent=2))
-    else:
-        show("faults", figures)
+    tell("faults", figures, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Most print a list of figures; those whose JSON has a shape of its own have a rea
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["COLUMNS", "Curve", "Figure", "Row", "curves_of", "rows_of", "show", "written"]
+__all__ = ["COLUMNS", "Curve", "Figure", "Row", "curves_of", "rows_of", "show", "tell", "written"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Figure:
 class Row(Figure):
     """A figure, and the benchmark it is of."""
 
-    benchmark: str = field(default="", kw_only=True)
+    benchmark: str = field(kw_only=True)
 
 
 COLUMNS = ("benchmark", "name", "measured", "unit", "beside", "ratio", "target", "note")
@@ -59,6 +60,14 @@ def show(title: str, figures: Sequence[Figure]) -> None:
     for row in rows:
         table.add_row(*(written(row[name]) for name in filled))
     Console().print(table)
+
+
+def tell(title: str, figures: Sequence[Figure], *, as_json: bool) -> None:
+    """Print what a benchmark measured, for people or as JSON, which :func:`rows_of` reads."""
+    if as_json:
+        print(json.dumps([asdict(figure) for figure in figures], indent=2))
+    else:
+        show(title, figures)
 
 
 def written(value: Any) -> str:

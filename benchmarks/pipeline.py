@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import random
 import statistics
@@ -27,7 +26,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -39,7 +37,7 @@ from bytewax.outputs import DynamicSink, StatelessSinkPartition
 from bytewax.testing import TestingSource, run_main
 from confluent_kafka import Producer
 
-from benchmarks.figures import Figure, show
+from benchmarks.figures import Figure, tell
 from connectors.embeddings import make_embedder
 from connectors.filelog import FileLog
 from connectors.kafka.connection import KafkaConnection
@@ -436,10 +434,7 @@ def main() -> None:
         _run_for(options.run_for)
         return
     figures = [MEASURES[name]() for name in options.what or MEASURES]
-    if options.json:
-        print(json.dumps([asdict(figure) for figure in figures], indent=2))
-    else:
-        show("pipeline", figures)
+    tell("pipeline", figures, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,11 @@ scripted model, which is not measured.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from benchmarks.figures import Figure, show
+from benchmarks.figures import Figure, tell
 from benchmarks.pipeline import event_bytes
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.sink import KafkaAppender
@@ -201,10 +199,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
     figures = measure(options.events, options.workers)
-    if options.json:
-        print(json.dumps([asdict(figure) for figure in figures], indent=2))
-    else:
-        show("replay", figures)
+    tell("replay", figures, as_json=options.json)
 
 
 if __name__ == "__main__":

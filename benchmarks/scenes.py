@@ -25,7 +25,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -35,7 +34,7 @@ import orjson
 from bytewax.dataflow import Dataflow
 from bytewax.testing import TestingSink, TestingSource, run_main
 
-from benchmarks.figures import Figure, show
+from benchmarks.figures import Figure, tell
 from connectors.tokens import count_tokens
 from flows.async_stage import AsyncStage, Done, PendingWork, StageSpec, async_stage
 from flows.layer_parts import RUNS_A_SLOT
@@ -265,10 +264,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         root = Path(folder)
         figures = [*slots(root, asked.scopes), *commits(root), *tokens()]
-    if asked.json:
-        print(json.dumps([asdict(one) for one in figures], indent=2))
-        return
-    show("scenes", figures)
+    tell("scenes", figures, as_json=asked.json)
 
 
 if __name__ == "__main__":

@@ -16,16 +16,14 @@ it, while scenes of the windows before are written beside it. Ceiling: 0.5 s at 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from confluent_kafka import Producer
 
-from benchmarks.figures import Figure, show
+from benchmarks.figures import Figure, tell
 from benchmarks.pipeline import event_bytes, following_flow, guest_look_up
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topics import create_topics
@@ -135,10 +133,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args()
     figures = [window_to_recall(given.windows, given.every)]
-    if given.json:
-        print(json.dumps([asdict(figure) for figure in figures], indent=2))
-    else:
-        show("window to recall", figures)
+    tell("window to recall", figures, as_json=given.json)
 
 
 if __name__ == "__main__":

@@ -196,6 +196,22 @@ def _drop_half_made(collections: Path) -> None:
             shutil.rmtree(folder)
 
 
+def _drop_half_written(collections: Path) -> None:
+    """Delete each index file that a process was killed at; it is made anew of the rows.
+
+    milvus-lite writes such a file in place, and refuses a collection with one it cannot read.
+    """
+    import numpy as np
+    from milvus_lite.index.files import VECTOR_INDEX_FILE_EXT
+
+    for index in collections.glob(f"*/partitions/*/indexes/*{VECTOR_INDEX_FILE_EXT}"):
+        try:
+            np.load(index, mmap_mode="r")  # looks at its head and its length, not at its vectors
+        except (EOFError, ValueError):
+            logger.warning("an index file was half written and is made anew: %s", index)
+            index.unlink()
+
+
 class _Server:
     """milvus-lite served on a loopback port, behind the token, the gates and the flusher."""
 
@@ -215,6 +231,7 @@ class _Server:
             message = f"another milvus-lite uses {folder}; stop it first"
             raise UserError(message) from error
         _drop_half_made(folder / COLLECTIONS_DIRNAME)
+        _drop_half_written(folder / COLLECTIONS_DIRNAME)
         # milvus-lite opens a collection at its first use, and two first uses at once would
         # open it twice. So all are opened now; later ones are created behind their gate.
         names = self._db.list_collections()

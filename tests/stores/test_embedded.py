@@ -117,6 +117,31 @@ def test_a_collection_that_was_half_made_or_half_dropped_is_made_anew(tmp_path: 
         store.close()
 
 
+@pytest.mark.parametrize("written", ["nothing", "a part of its head", "its head", "half of it"])
+def test_an_index_file_that_was_half_written_is_made_anew(tmp_path: Path, written: str) -> None:
+    with open_embedded(tmp_path) as handle:
+        store = store_of(handle)
+        store.ensure_collections()
+        store.upsert_atoms([atom("a1"), atom("a2")], vectors(2))
+        store.close()
+    with open_embedded(tmp_path) as handle:  # the rows are in a file now, and their index is made
+        store = store_of(handle)
+        store.ensure_collections()
+        store.close()
+    (index,) = (tmp_path / "milvus" / "lite" / "collections" / "p_atoms").rglob("*.idx")
+    whole = index.read_bytes()
+    length = {"nothing": 0, "a part of its head": 50, "its head": 128, "half of it": 160}[written]
+    assert length < len(whole)
+    index.write_bytes(whole[:length])
+    with open_embedded(tmp_path) as handle:
+        store = store_of(handle)
+        store.ensure_collections()
+        found = store.search_dense("atoms", SCOPE, vectors(1)[0], 5, Filter())
+        assert {one.id for one in found} == {"a1", "a2"}
+        store.close()
+    assert index.read_bytes() == whole
+
+
 def test_an_index_that_a_killed_process_did_not_come_to_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

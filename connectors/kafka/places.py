@@ -8,7 +8,7 @@ the broker is found to be gone (seen with librdkafka 2.16, confluentinc/librdkaf
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
@@ -39,23 +39,28 @@ _SETTLING = frozenset(
     }
 )
 _READER = "sediment-reader"
+_AS_TIME = {"beginning": -2, "end": -1}
+"""What Kafka's ListOffsets takes instead of a time."""
 
 
-def find(consumer: Consumer, at: TopicPartition, place: Place, timeout_s: float) -> int:
-    """Look a place up in one partition. Always a number: one that moves could not be resumed from.
+def find(
+    consumer: Consumer, partitions: Sequence[TopicPartition], place: Place, timeout_s: float
+) -> dict[int, int]:
+    """Look a place up in partitions of a topic, in one question to each broker that leads some.
 
-    Raises ``KafkaException``.
+    Always a number: a place that moves could not be resumed from. Raises ``KafkaException``.
     """
     if place.kind == "offset":
-        return place.value
-    low, high = consumer.get_watermark_offsets(at, timeout=timeout_s)
-    if place.kind == "beginning":
-        return low
-    if place.kind == "end":
-        return high
-    asked = TopicPartition(at.topic, at.partition, place.value)
-    (found,) = consumer.offsets_for_times([asked], timeout=timeout_s)
-    return found.offset if found.offset >= 0 else high
+        return {at.partition: place.value for at in partitions}
+    time_ms = _AS_TIME.get(place.kind, max(0, place.value))
+    asked = [TopicPartition(at.topic, at.partition, time_ms) for at in partitions]
+    found = consumer.offsets_for_times(asked, timeout=timeout_s)
+    for at in found:
+        if at.error is not None:
+            raise KafkaException(at.error)
+    places = {at.partition: at.offset for at in found}
+    late = [at for at in found if at.offset < 0 and place.kind == "timestamp"]  # than all there is
+    return places | (find(consumer, late, Place("end"), timeout_s) if late else {})
 
 
 def offsets(connection: KafkaConnection, topic: str, place: Place) -> dict[int, int]:
@@ -63,15 +68,13 @@ def offsets(connection: KafkaConnection, topic: str, place: Place) -> dict[int, 
     if place.kind == "offset":
         low, high = (offsets(connection, topic, Place(kind)) for kind in ("beginning", "end"))
         return {at: min(max(place.value, low[at]), end) for at, end in high.items()}
+    asked = _partitions(connection, topic)
     with _asking(connection, _READER) as consumer:
-        return {
-            at.partition: settled(
-                connection.request_timeout_s,
-                f"{topic}, partition {at.partition}",
-                partial(find, consumer, at, place, connection.request_timeout_s),
-            )
-            for at in _partitions(connection, topic)
-        }
+        return settled(
+            connection.request_timeout_s,
+            topic,
+            partial(find, consumer, asked, place, connection.request_timeout_s),
+        )
 
 
 def committed(connection: KafkaConnection, group: str, topic: str) -> dict[int, int]:

@@ -116,7 +116,8 @@ class _KafkaCursor:
             raise
 
     def _find(self, place: Place) -> int:
-        return places.find(self._consumer, self._at(0), place, self._timeout_s)
+        found = places.find(self._consumer, [self._at(0)], place, self._timeout_s)
+        return found[self._partition]
 
     def _in_range(self, offset: int) -> int:
         """Check a wanted offset against what is there, so that a bounded read cannot end unread."""

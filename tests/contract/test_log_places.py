@@ -34,12 +34,18 @@ def test_places_are_looked_up_and_never_lie_beyond_the_end(log: LogUnderTest) ->
     assert offsets(topic, Place("offset", 99)) == {0: 3}
     assert offsets(topic, Place("timestamp", later)) == {0: 2}
     assert offsets(topic, Place("timestamp", later + 10**6)) == {0: 3}
+    assert offsets(topic, Place("timestamp", -1)) == {0: 0}  # before 1970, and no word of Kafka's
 
 
 def test_every_partition_has_its_own_place(log: LogUnderTest) -> None:
     topic = log.new_topic(3)
     append(log, topic, b"a", b"b")
     assert sorted(log.reader.offsets(topic, Place("offset", 1)).values()) == [0, 0, 1]
+    assert sorted(log.reader.offsets(topic, Place("end")).values()) == [0, 0, 2]
+    late = Place("timestamp", int(time.time() * 1000) + 10**6)
+    assert sorted(log.reader.offsets(topic, late).values()) == [0, 0, 2]
+    early = Place("timestamp", 1)
+    assert sorted(log.reader.offsets(topic, early).values()) == [0, 0, 0]
 
 
 def test_a_cursor_gives_what_came_since(log: LogUnderTest) -> None:

@@ -43,6 +43,10 @@ class PublishedAnswers:
         """Look in the journal."""
         return self._journal.get(request_hash)
 
+    def get_many(self, request_hashes: Sequence[str]) -> list[ChatAnswer | None]:
+        """Look in the journal."""
+        return self._journal.get_many(request_hashes)
+
     def put(
         self,
         request_hash: str,

@@ -21,7 +21,13 @@ from connectors.metrics import ANSWERS_RECORDED_HITS, LLM_CALLS, LLM_TOKENS
 from connectors.openai_api import Endpoint, error_text, well_formed
 from connectors.settings import Settings
 from connectors.together import Together
-from stores.errors import MalformedAnswer, OversizedInput, SedimentError, ServiceUnavailable
+from stores.errors import (
+    MalformedAnswer,
+    OversizedInput,
+    SedimentError,
+    ServiceUnavailable,
+    Transient,
+)
 from stores.protocols import AnswerJournal, ChatAnswer, ChatModel, ChatRequest
 
 if TYPE_CHECKING:
@@ -317,14 +323,14 @@ class RecordedChat:
         if len(self._unrecorded) > _UNRECORDED_KEPT:  # of questions that nobody asks again
             del self._unrecorded[next(iter(self._unrecorded))]
 
-    def _look_up(self, keys: Sequence[str]) -> list[ChatAnswer | Exception | None]:
-        found: list[ChatAnswer | Exception | None] = []
-        for key in keys:
-            try:
-                found.append(self._journal.get(key))
-            except Exception as error:  # whoever asked for it is told
-                found.append(error)
-        return found
+    def _look_up(self, keys: Sequence[str]) -> Sequence[ChatAnswer | Exception | None]:
+        try:
+            return self._journal.get_many(keys)
+        except Exception as error:
+            if isinstance(error, Transient) or len(keys) == 1:
+                return [error] * len(keys)
+        # One of them cannot be read: whoever asked for it is told, and nobody else.
+        return [found for key in keys for found in self._look_up([key])]
 
     def _record(self, key: str, request: ChatRequest, answer: ChatAnswer) -> ChatAnswer:
         self._journal.put(key, request.prompt_version, answer, request.about)

@@ -99,11 +99,23 @@ class SqliteAnswers:
 
     def get(self, request_hash: str) -> ChatAnswer | None:
         """Give the recorded answer, with ``recorded=True``, or ``None``."""
+        (found,) = self.get_many((request_hash,))
+        return found
+
+    def get_many(self, request_hashes: Sequence[str]) -> list[ChatAnswer | None]:
+        """Give what :meth:`get` gives for each, in one go to the file."""
+        found: dict[str, bytes] = {}
         with self._statement() as connection:
-            row = connection.execute(
-                "SELECT answer FROM answers WHERE request_hash = ?", (request_hash,)
-            ).fetchone()
-        return None if row is None else _decode(request_hash, row[0])
+            for start in range(0, len(request_hashes), _KEYS_AT_ONCE):
+                chunk = request_hashes[start : start + _KEYS_AT_ONCE]
+                found.update(
+                    connection.execute(
+                        "SELECT request_hash, answer FROM answers "
+                        f"WHERE request_hash IN ({_places(chunk)})",
+                        chunk,
+                    ).fetchall()
+                )
+        return [_decoded(one, found.get(one)) for one in request_hashes]
 
     def put(
         self,
@@ -227,9 +239,15 @@ class RedisAnswers:
 
     def get(self, request_hash: str) -> ChatAnswer | None:
         """Give the recorded answer, with ``recorded=True``, or ``None``."""
+        (found,) = self.get_many((request_hash,))
+        return found
+
+    def get_many(self, request_hashes: Sequence[str]) -> list[ChatAnswer | None]:
+        """Give what :meth:`get` gives for each, in one question to the server."""
+        names = [f"{self._prefix}:{one}" for one in request_hashes]
         with redis_errors():
-            value = self._client.get(f"{self._prefix}:{request_hash}")
-        return None if value is None else _decode(request_hash, cast(bytes, value))
+            values = cast("list[bytes | None]", self._client.mget(names))
+        return [_decoded(*one) for one in zip(request_hashes, values, strict=True)]
 
     def put(
         self,
@@ -300,7 +318,9 @@ def _encode(prompt_version: str, answer: ChatAnswer) -> bytes:
     return orjson.dumps({"v": _RECORD_VERSION, "prompt_version": prompt_version, **record})
 
 
-def _decode(request_hash: str, value: bytes) -> ChatAnswer:
+def _decoded(request_hash: str, value: bytes | None) -> ChatAnswer | None:
+    if value is None:
+        return None
     try:
         record = orjson.loads(value)
         readable = record.pop("v") == _RECORD_VERSION

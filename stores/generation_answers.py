@@ -25,6 +25,10 @@ class GenerationAnswers:
         """Give this generation's answer, or ``None``."""
         return self._journal.get(self._key(request_hash))
 
+    def get_many(self, request_hashes: Sequence[str]) -> list[ChatAnswer | None]:
+        """Give this generation's answer to each, or ``None``."""
+        return self._journal.get_many([self._key(one) for one in request_hashes])
+
     def put(
         self,
         request_hash: str,

@@ -5,7 +5,7 @@ Logic takes these as arguments; tests give fakes, wiring gives the real parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol
@@ -177,6 +177,10 @@ class AnswerJournal(Protocol):
         """Give the recorded answer, with ``recorded=True``, or ``None``."""
         ...
 
+    def get_many(self, request_hashes: Sequence[str]) -> list[ChatAnswer | None]:
+        """Give what :meth:`get` gives for each, in one go to the store."""
+        ...
+
     def put(
         self,
         request_hash: str,
@@ -264,16 +268,16 @@ class AtomStore(AtomReader, Protocol):
 class UnfinishedWrites(Protocol):
     """Keeps a note about the write of a scope that has begun. See :mod:`stores.unfinished`."""
 
-    def put(self, scope: str, note: bytes) -> None:
-        """Keep a note, durably; the one before it goes."""
+    def put(self, notes: Mapping[str, bytes]) -> None:
+        """Keep a note for each of these scopes, durably; the one before it goes."""
         ...
 
     def get(self, scope: str) -> bytes | None:
         """Give the note of a scope, or ``None``."""
         ...
 
-    def clear(self, scope: str) -> None:
-        """Throw the note away; none is no error."""
+    def clear(self, scopes: Sequence[str]) -> None:
+        """Throw their notes away; none is no error."""
         ...
 
 

@@ -13,6 +13,7 @@ holds text of memories for as long as its write lasts, and until the next start 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from stores.redis_connection import redis_client, redis_errors
@@ -26,17 +27,18 @@ class UnfinishedInMemory:
     def __init__(self) -> None:
         self._notes: dict[str, bytes] = {}
 
-    def put(self, scope: str, note: bytes) -> None:
-        """Keep a note."""
-        self._notes[scope] = note
+    def put(self, notes: Mapping[str, bytes]) -> None:
+        """Keep a note for each of these scopes."""
+        self._notes.update(notes)
 
     def get(self, scope: str) -> bytes | None:
         """Give the note of a scope, or ``None``."""
         return self._notes.get(scope)
 
-    def clear(self, scope: str) -> None:
-        """Throw the note away."""
-        self._notes.pop(scope, None)
+    def clear(self, scopes: Sequence[str]) -> None:
+        """Throw their notes away."""
+        for scope in scopes:
+            self._notes.pop(scope, None)
 
 
 class UnfinishedInRedis:
@@ -53,20 +55,20 @@ class UnfinishedInRedis:
         self._prefix = prefix
         self._client = redis_client(url)
 
-    def put(self, scope: str, note: bytes) -> None:
-        """Keep a note."""
+    def put(self, notes: Mapping[str, bytes]) -> None:
+        """Keep a note for each of these scopes, all of them or none, in one call."""
         with redis_errors():
-            self._client.set(self._key(scope), note)
+            self._client.mset({self._key(scope): note for scope, note in notes.items()})
 
     def get(self, scope: str) -> bytes | None:
         """Give the note of a scope, or ``None``."""
         with redis_errors():
             return cast("bytes | None", self._client.get(self._key(scope)))
 
-    def clear(self, scope: str) -> None:
-        """Throw the note away."""
+    def clear(self, scopes: Sequence[str]) -> None:
+        """Throw their notes away, in one call."""
         with redis_errors():
-            self._client.delete(self._key(scope))
+            self._client.delete(*map(self._key, scopes))
 
     def close(self) -> None:
         """Close the connections."""

@@ -21,7 +21,7 @@ import struct
 import time
 import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,8 +77,12 @@ class UnfinishedInFiles:
         self._held: dict[str, _Held] = {}
         self._left: dict[str, list[str]] = {}  # files of others, by the scope they were found for
 
-    def put(self, scope: str, note: bytes) -> None:
-        """Keep a note: the old one or the new one is there, never a part."""
+    def put(self, notes: Mapping[str, bytes]) -> None:
+        """Keep a note for each of these scopes: of each the old or the new one, never a part."""
+        for scope, note in notes.items():
+            self._put(scope, note)
+
+    def _put(self, scope: str, note: bytes) -> None:
         kept = _AT_AND_SCOPE.pack(time.time_ns(), _scope_hash(scope)) + note
         written = _HEAD.pack(len(kept), zlib.crc32(kept)) + kept
         with self._errors():
@@ -104,8 +108,12 @@ class UnfinishedInFiles:
         found = self._found(scope)
         return max(found).text if found else None
 
-    def clear(self, scope: str) -> None:
-        """Throw the note away."""
+    def clear(self, scopes: Sequence[str]) -> None:
+        """Throw their notes away."""
+        for scope in scopes:
+            self._clear(scope)
+
+    def _clear(self, scope: str) -> None:
         held = self._held.pop(scope, None)
         if held is None and scope not in self._left:
             self._found(scope)

@@ -62,14 +62,18 @@ def write_whole(
 
 
 def _write_at_once(store: AtomStore, unfinished: UnfinishedWrites, writes: Sequence[Write]) -> None:
-    noted = [one for one in writes if len(one.atoms) > 1]
-    for one in noted:
-        rows = ",".join(atom.model_dump_json() for atom in one.atoms)
-        unfinished.put(one.scope, f'{{"v":{_VERSION},"atoms":[{rows}]}}'.encode())
+    notes = {one.scope: _note(one.atoms) for one in writes if len(one.atoms) > 1}
+    if notes:
+        unfinished.put(notes)
     atoms = [atom for one in writes for atom in one.atoms]
     store.upsert_atoms(atoms, np.concatenate([one.vectors for one in writes]))
-    for one in noted:
-        unfinished.clear(one.scope)
+    if notes:
+        unfinished.clear(list(notes))
+
+
+def _note(atoms: Sequence[Atom]) -> bytes:
+    rows = ",".join(atom.model_dump_json() for atom in atoms)
+    return f'{{"v":{_VERSION},"atoms":[{rows}]}}'.encode()
 
 
 async def scope_atoms(
@@ -91,7 +95,7 @@ async def scope_atoms(
         vectors = await embedder.embed_passages([atom.search_text() for atom in left])
         await asyncio.to_thread(store.upsert_atoms, left, vectors)
         held = await asyncio.to_thread(store.atoms_of, scope)
-    await asyncio.to_thread(unfinished.clear, scope)
+    await asyncio.to_thread(unfinished.clear, [scope])
     return held
 
 

@@ -28,6 +28,7 @@ def test_an_answer_is_published_and_recorded(tmp_path: Path) -> None:
     assert answers.get("h1") is None
     answers.put("h1", "extract-chat/1", ANSWER)
     found = answers.get("h1")
+    assert answers.get_many(["none", "h1"]) == [None, found]
     assert found is not None
     assert (found.text, found.recorded) == ("text", True)
     (record,) = log.read("sediment.answers", StartAt.beginning(), EndAt.latest())

@@ -378,6 +378,9 @@ def test_an_answer_is_recorded_before_it_is_returned(llm_server: ScriptedLlm) ->
         def get(self, request_hash: str) -> ChatAnswer | None:
             return None
 
+        def get_many(self, request_hashes: Sequence[str]) -> list[ChatAnswer | None]:
+            return [None for _ in request_hashes]
+
         def put(
             self,
             request_hash: str,
@@ -499,38 +502,29 @@ class Watched(SqliteAnswers):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.threads: list[str] = []
+        self.looks: list[int] = []
         self.unreadable = ""
 
-    def get(self, request_hash: str) -> ChatAnswer | None:
+    def get_many(self, request_hashes: Sequence[str]) -> list[ChatAnswer | None]:
         self.threads.append(threading.current_thread().name)
-        if request_hash == self.unreadable:
+        self.looks.append(len(request_hashes))
+        if self.unreadable in request_hashes:
             message = "cannot be read"
             raise StoreMismatch(message)
-        return super().get(request_hash)
+        return super().get_many(request_hashes)
 
 
-def test_answers_wanted_at_once_are_looked_up_together_beside_the_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_wanted_at_once_are_looked_up_together_beside_the_loop(tmp_path: Path) -> None:
     journal = Watched(tmp_path / "answers.sqlite")
-    looks: list[int] = []
-    look_up = RecordedChat._look_up
-
-    def noted(self: RecordedChat, keys: Sequence[str]) -> list[Any]:
-        looks.append(len(keys))
-        return look_up(self, keys)
-
-    monkeypatch.setattr(RecordedChat, "_look_up", noted)
     chat = RecordedChat(Fake(), journal)
     first = together(*[chat.complete(asking(str(number))) for number in range(40)])
     journal.threads.clear()
-    looks.clear()
+    journal.looks.clear()
     again = together(*[chat.complete(asking(str(number))) for number in range(40)])
     assert [one.text for one in again if isinstance(one, ChatAnswer) and one.recorded] == [
         one.text for one in first if isinstance(one, ChatAnswer)
     ]
-    assert len(journal.threads) == 40
-    assert sorted(looks) == [8, 16, 16]
+    assert sorted(journal.looks) == [8, 16, 16]
     assert threading.current_thread().name not in journal.threads
 
 

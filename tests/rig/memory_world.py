@@ -94,6 +94,9 @@ class MemoryWorld:
     def get(self, request_hash: str) -> ChatAnswer | None:
         return None
 
+    def get_many(self, request_hashes: Sequence[str]) -> list[ChatAnswer | None]:
+        return [None for _ in request_hashes]
+
     def put(
         self,
         request_hash: str,

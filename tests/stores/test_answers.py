@@ -57,6 +57,16 @@ def test_what_was_put_is_got_by_everybody(reopen: Callable[[], Answers]) -> None
     assert other.get("h2") is None
 
 
+def test_many_are_got_at_once_each_in_its_place(reopen: Callable[[], Answers]) -> None:
+    journal = reopen()
+    for text in ("7", "3", "699"):
+        journal.put(f"h{text}", "extract/1", replace(ANSWER, text=text))
+    found = journal.get_many(["h699", "none", "h7", "h3", "h7", *(f"no{n}" for n in range(600))])
+    texts = [one.text if one is not None and one.recorded else None for one in found]
+    assert texts == ["699", None, "7", "3", "7", *[None] * 600]
+    assert journal.get_many([]) == []
+
+
 def test_answers_of_one_generation_go_and_no_others(reopen: Callable[[], Answers]) -> None:
     """Its name begins another one's, and ends one."""
     journal = reopen()
@@ -206,6 +216,24 @@ def test_a_restart_of_redis_that_nobody_saw_fails_nothing(redis_server: RedisSer
     redis_server.stop()
     redis_server.start()
     assert journal.get("h1") is None
+    journal.close()
+
+
+@pytest.mark.redis
+def test_many_are_one_question_to_redis(redis_server: RedisServer) -> None:
+    journal = RedisAnswers(redis_server.url, prefix="many")
+    journal.put("h1", "p/1", ANSWER)
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.config_resetstat()
+        assert [one is not None for one in journal.get_many(["h1", "h2", "h3"])] == [
+            True,
+            False,
+            False,
+        ]
+        asked = client.info("commandstats")
+    assert {name: stats["calls"] for name, stats in asked.items() if "get" in name} == {
+        "cmdstat_mget": 1
+    }
     journal.close()
 
 

@@ -141,6 +141,9 @@ class Journal:
     def get(self, request_hash: str) -> ChatAnswer | None:
         return self.kept.get(request_hash)
 
+    def get_many(self, request_hashes: Sequence[str]) -> list[ChatAnswer | None]:
+        return [self.kept.get(one) for one in request_hashes]
+
     def put(
         self, request_hash: str, prompt_version: str, answer: ChatAnswer, about: Sequence[str] = ()
     ) -> None:
@@ -159,6 +162,7 @@ def test_a_generation_sees_its_own_answers_only_and_forgets_with_all() -> None:
     assert answers.get("h") is None
     answers.put("h", "p/1", own, ("event",))
     assert answers.get("h") == own
+    assert answers.get_many(["other", "h"]) == [None, own]
     assert journal.get("h") == shared
     assert GenerationAnswers(journal, "v3").get("h") is None
     assert journal.about == ["event"]

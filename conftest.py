@@ -2,7 +2,12 @@
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.rig.kafka", "tests.rig.redis", "tests.rig.scripted_llm"]
+pytest_plugins = [
+    "tests.rig.embedded_once",
+    "tests.rig.kafka",
+    "tests.rig.redis",
+    "tests.rig.scripted_llm",
+]
 
 # How long an example takes is the machine's business: nothing is asserted about time.
 settings.register_profile("untimed", deadline=None)

@@ -106,7 +106,8 @@ def test_deletion_absent_from_shared_copies(world: World) -> None:
     assert (refused["events"]["forgotten"], refused["atoms"]["forgotten"]) == (3, 3)
     assert refused["events"]["written"] == refused["atoms"]["written"] == 0
     world.run()
-    world.cli.run("generations", "promote", "copy", code=2)  # it has not heard of the request
+    # It has not heard of the request.
+    world.cli.run("generations", "promote", "copy", "--timeout", "0", code=2)
     world.cli.run("replay", "--into", "copy")
     world.cli.run("generations", "promote", "copy")
     for of in (world, copy):

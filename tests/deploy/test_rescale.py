@@ -98,14 +98,15 @@ def rescaled(
         try:
             talk.until(before)
             wait_for(lambda awaited=awaited: len(talk.windows()) >= awaited, flow)  # type: ignore[misc]
-            talk.until(after)
             if number == 4:
                 hurt(flow)
                 flow = start(number)
-                wait_for(
-                    lambda awaited=awaited: len(talk.windows()) >= awaited + len(USERS),  # type: ignore[misc]
-                    flow,
-                )
+                talk.until(after)
+                # More than could have ended before: so they have begun, and a signal is heard.
+                could = before // 5 * len(USERS)
+                wait_for(lambda could=could: len(talk.windows()) > could, flow)  # type: ignore[misc]
+            else:
+                talk.until(after)
             for one in flow:
                 one.send_signal(signal.SIGTERM)
             said = [one.communicate(timeout=60) for one in flow]

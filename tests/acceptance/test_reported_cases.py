@@ -211,7 +211,7 @@ def test_ids_may_hold_anything(world: World) -> None:
 
 
 def test_429_at_concurrency_1_is_waited_out(tmp_path: Path) -> None:
-    script = in_turn(rate_limited(0.1))
+    script = in_turn(rate_limited(0.1), rate_limited(0.1))
     with scripted_llm(script=script, answer=extraction_script.answer) as llm:
         env = {
             **WIDE,
@@ -230,7 +230,7 @@ def test_429_at_concurrency_1_is_waited_out(tmp_path: Path) -> None:
         world.run()
         assert llm.max_in_flight == 1
         refused = [one for one in llm.requests if one.status == 429]
-    assert len(refused) == 1, "the control: it was refused"
+    assert len(refused) == 2, "the control: it was refused"
     assert sorted(texts(world)) == sorted(said)
     assert {one["result"] for one in world.outcomes() if one["kind"] == "window"} == {"extracted"}
 

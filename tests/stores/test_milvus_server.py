@@ -114,7 +114,7 @@ def test_a_scope_lies_in_one_partition_and_is_found_there(uri: str, small: Milvu
     small.upsert_events([event(f"{name}e", scope=name) for name in names], vectors(40))
     small.upsert_profiles([profile("p.md", scope=name) for name in names], vectors(40))
     around = [Span("s1", START, START)]
-    for name in names[:6]:  # each strong read waits for the server
+    for name in names:
         assert [a.atom_id for a in small.atoms_of(name)] == [f"{name}a"]
         assert small.atoms_page(name, ALL, PageRequest(5)).total == 1
         assert [e.event_id for e in small.events_of(name)] == [f"{name}e"]

@@ -106,8 +106,7 @@ class SqliteAnswers:
         """Give what :meth:`get` gives for each, in one go to the file."""
         found: dict[str, bytes] = {}
         with self._statement() as connection:
-            for start in range(0, len(request_hashes), _KEYS_AT_ONCE):
-                chunk = request_hashes[start : start + _KEYS_AT_ONCE]
+            for chunk in _chunks(request_hashes):
                 found.update(
                     connection.execute(
                         "SELECT request_hash, answer FROM answers "
@@ -146,8 +145,7 @@ class SqliteAnswers:
                 before = connection.total_changes
                 connection.executemany("DELETE FROM answers WHERE request_hash = ?", doomed)
                 count = connection.total_changes - before
-                for start in range(0, len(doomed), _KEYS_AT_ONCE):
-                    chunk = [one for (one,) in doomed[start : start + _KEYS_AT_ONCE]]
+                for chunk in _chunks([one for (one,) in doomed]):
                     connection.execute(
                         f"DELETE FROM about WHERE request_hash IN ({_places(chunk)})", chunk
                     )
@@ -205,14 +203,18 @@ def _below(owner: str) -> tuple[str, str]:
     return f"{owner}:", f"{owner};"  # ; comes after :
 
 
+def _chunks(keys: Sequence[str]) -> Iterator[list[str]]:
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        yield list(keys[start : start + _KEYS_AT_ONCE])
+
+
 def _places(values: Sequence[str]) -> str:
     return ",".join("?" * len(values))
 
 
 def _hashes_about(connection: sqlite3.Connection, about: Sequence[str]) -> list[str]:
     found: set[str] = set()
-    for start in range(0, len(about), _KEYS_AT_ONCE):
-        chunk = list(about[start : start + _KEYS_AT_ONCE])
+    for chunk in _chunks(about):
         found.update(
             one
             for (one,) in connection.execute(
@@ -266,8 +268,8 @@ class RedisAnswers:
     def hashes_about(self, about: Sequence[str]) -> list[str]:
         """Give the request hashes of the answers that are about any of these, sorted."""
         found: set[str] = set()
-        for start in range(0, len(about), _KEYS_AT_ONCE):
-            names = [self._about(key) for key in about[start : start + _KEYS_AT_ONCE]]
+        for chunk in _chunks(about):
+            names = [self._about(key) for key in chunk]
             with redis_errors():
                 found.update(one.decode() for one in cast("set[bytes]", self._client.sunion(names)))
         return sorted(found)
@@ -278,9 +280,9 @@ class RedisAnswers:
         doomed = [f"{self._prefix}:{one}" for one in self.hashes_about(about)]
         # The answers before the sets that name them: a crash between repeats both.
         for names, counted in ((doomed, True), ([self._about(key) for key in about], False)):
-            for start in range(0, len(names), _KEYS_AT_ONCE):
+            for chunk in _chunks(names):
                 with redis_errors():
-                    deleted = self._client.delete(*names[start : start + _KEYS_AT_ONCE])
+                    deleted = self._client.delete(*chunk)
                 count += deleted if counted else 0
         return count
 
@@ -299,9 +301,9 @@ class RedisAnswers:
         """
         names = [f"{self._prefix}:{one}" for one in self.hashes_of(owner)]
         count = 0
-        for start in range(0, len(names), _KEYS_AT_ONCE):
+        for chunk in _chunks(names):
             with redis_errors():
-                count += self._client.delete(*names[start : start + _KEYS_AT_ONCE])
+                count += self._client.delete(*chunk)
         return count
 
     def _about(self, key: str) -> str:
